@@ -1,0 +1,55 @@
+"""Small structured-concurrency helpers that several layers share."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+
+def jitter(seconds: float, factor: float = 0.5) -> float:
+    """A delay uniform in ``[seconds, seconds * (1 + factor))``; 0 stays 0."""
+    return seconds * (1.0 + factor * random.random())
+
+
+class PatientLimiter:
+    """A concurrency limit that a stuck holder cannot exhaust.
+
+    A holder that keeps its slot longer than ``patience`` seconds of loop time goes on, but
+    its slot is given to the next in line: 40 hung calls never starve the rest.
+
+    Args:
+        total: how many holders may run side by side.
+        patience: seconds after which a holder gives its slot up.
+    """
+
+    def __init__(self, total: int, patience: float) -> None:
+        self._slots = anyio.Semaphore(total)
+        self._patience = patience
+        self.overdue = 0
+        """How many holders run past their patience right now."""
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold one slot; waits in order of arrival."""
+        await self._slots.acquire()
+        gave_up = False
+
+        def give_up() -> None:
+            nonlocal gave_up
+            gave_up = True
+            self.overdue += 1
+            self._slots.release()
+
+        timer = asyncio.get_running_loop().call_later(self._patience, give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if gave_up:
+                self.overdue -= 1
+            else:
+                self._slots.release()

@@ -1,0 +1,41 @@
+"""Ticks on loop time; a missed tick is skipped, not queued."""
+
+from __future__ import annotations
+
+import math
+
+import anyio
+
+
+class Ticker:
+    """An async iterator that yields once a period.
+
+    The first tick comes one period after the first ``__anext__``. When the consumer was
+    late, the ticks it missed are skipped and the rhythm is kept.
+
+    Args:
+        period: seconds of loop time between two ticks.
+    """
+
+    def __init__(self, period: float) -> None:
+        if not period > 0:
+            msg = f"a ticker needs a positive period, not {period}"
+            raise ValueError(msg)
+        self.period = period
+        self.skipped = 0
+        self._due: float | None = None
+
+    def __aiter__(self) -> Ticker:
+        return self
+
+    async def __anext__(self) -> float:
+        """Wait for the next tick; returns the loop time at which it was due."""
+        now = anyio.current_time()
+        due = now + self.period if self._due is None else self._due
+        if due <= now:
+            missed = math.floor((now - due) / self.period)
+            self.skipped += missed
+            due += missed * self.period
+        await anyio.sleep_until(due)
+        self._due = due + self.period
+        return due

@@ -1,0 +1,165 @@
+"""A bounded log of small typed records with an index by pod that outlives the pod.
+
+``why``, timelines, the web page, debugging and tests all read this one log. Writing must
+stay cheap (about a microsecond), so a record is one struct and two deque appends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.streams.memory import MemoryObjectSendStream
+
+from nodeagent.clock import Clock, SystemClock
+
+
+class JournalRecord(msgspec.Struct, frozen=True, gc=False):
+    """One step: who did what to which pod, when and why.
+
+    ``at`` is monotonic seconds, ``wall_ns`` wall time for display, ``pod`` a pod UID or "",
+    ``duration`` seconds or None, ``fields`` further facts (JSON-able).
+    """
+
+    seq: int
+    at: float
+    wall_ns: int
+    component: str
+    what: str
+    pod: str = ""
+    why: str = ""
+    duration: float | None = None
+    fields: dict[str, Any] | None = None
+
+
+class Journal:
+    """The recorder. One per agent; safe to use from the event loop's thread only.
+
+    Args:
+        size: records kept over all.
+        per_pod: records kept for each pod.
+        pods: pods whose index is kept; the one longest without a record goes first.
+        clock: wall clock for display.
+        monotonic: seconds for ordering and ages; the agent passes its loop's time.
+    """
+
+    def __init__(
+        self,
+        size: int = 16384,
+        *,
+        per_pod: int = 256,
+        pods: int = 2048,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ring: deque[JournalRecord] = deque(maxlen=size)
+        self._by_pod: OrderedDict[str, deque[JournalRecord]] = OrderedDict()
+        self._names: dict[str, str] = {}
+        self._per_pod = per_pod
+        self._pods = pods
+        self._time_ns = (clock or SystemClock()).time_ns
+        self._monotonic = monotonic
+        self._followers: list[MemoryObjectSendStream[JournalRecord]] = []
+        self._seq = 0
+        self.missed = 0
+        """Records that a slow follower did not get."""
+
+    def record(
+        self,
+        component: str,
+        what: str,
+        pod: str = "",
+        why: str = "",
+        duration: float | None = None,
+        **fields: Any,
+    ) -> None:
+        """Write one record; never blocks, never fails on a slow follower."""
+        self._seq += 1
+        record = JournalRecord(
+            self._seq,
+            self._monotonic(),
+            self._time_ns(),
+            component,
+            what,
+            pod,
+            why,
+            duration,
+            fields or None,
+        )
+        self._ring.append(record)
+        if pod:
+            self._index(pod).append(record)
+        for follower in self._followers:
+            try:
+                follower.send_nowait(record)
+            except anyio.WouldBlock:
+                self.missed += 1
+
+    def _index(self, pod: str) -> deque[JournalRecord]:
+        index = self._by_pod.get(pod)
+        if index is None:
+            index = self._by_pod[pod] = deque(maxlen=self._per_pod)
+            if len(self._by_pod) > self._pods:
+                gone, _ = self._by_pod.popitem(last=False)
+                self._names.pop(gone, None)
+        else:
+            self._by_pod.move_to_end(pod)
+        return index
+
+    def name_pod(self, uid: str, namespaced_name: str) -> None:
+        """Let readers find ``uid`` as ``namespace/name`` too."""
+        self._index(uid)
+        self._names[uid] = namespaced_name
+
+    def select(self, pod: str = "", since: float = 0.0) -> list[JournalRecord]:
+        """Records in order of writing.
+
+        Args:
+            pod: a UID, ``namespace/name`` or a bare name; "" for all records.
+            since: monotonic seconds; only records at or after it.
+        """
+        if not pod:
+            return [r for r in self._ring if r.at >= since]
+        found = [r for uid in self._uids(pod) for r in self._by_pod[uid] if r.at >= since]
+        return sorted(found, key=lambda r: r.seq)
+
+    def _uids(self, pod: str) -> Iterator[str]:
+        for uid in self._by_pod:
+            name = self._names.get(uid, "")
+            if pod in (uid, name) or (name and pod == name.partition("/")[2]):
+                yield uid
+
+    @property
+    def now(self) -> float:
+        """The journal's monotonic time, to turn ages into ``since``."""
+        return self._monotonic()
+
+    def describe(self, record: JournalRecord) -> dict[str, Any]:
+        """A record as JSON-able values, with the pod's name when it is known."""
+        shown = {k: v for k, v in msgspec.structs.asdict(record).items() if v not in ("", None)}
+        if record.pod and record.pod in self._names:
+            shown["name"] = self._names[record.pod]
+        return shown
+
+    @contextmanager
+    def follower(self, backlog: int = 1024) -> Iterator[anyio.abc.ObjectReceiveStream[JournalRecord]]:
+        """A stream of the records written from now on."""
+        send, receive = anyio.create_memory_object_stream[JournalRecord](backlog)
+        self._followers.append(send)
+        try:
+            with receive:
+                yield receive
+        finally:
+            self._followers.remove(send)
+            send.close()
+
+    async def follow(self, backlog: int = 1024) -> AsyncIterator[JournalRecord]:
+        """Iterate over the records written from now on (wrap in ``aclosing``)."""
+        with self.follower(backlog) as stream:
+            async for record in stream:
+                yield record

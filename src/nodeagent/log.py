@@ -1,0 +1,76 @@
+"""Structured logging: an event name and fields, over the standard library.
+
+Every logger lives below ``nodeagent``; nothing is configured at import, so an embedding
+application keeps its own handlers. Fields bound with :func:`log_context` follow into
+child tasks, because context variables do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+_context: ContextVar[Mapping[str, Any]] = ContextVar("nodeagent_log_context", default={})  # noqa: B039
+
+TRACE: Final = 5
+"""Level of messages that ``--v=5`` and above show."""
+
+
+@contextmanager
+def log_context(**fields: Any) -> Iterator[None]:
+    """Add ``fields`` to every log line of this task and of the tasks it starts."""
+    token = _context.set({**_context.get(), **fields})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+class Log:
+    """A logger whose calls take an event name and keyword fields.
+
+    Args:
+        name: dotted name; ``nodeagent.`` is put before it when missing.
+        fields: fields that every line of this logger carries.
+    """
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, name: str, fields: Mapping[str, Any] | None = None) -> None:
+        full = name if name.split(".", 1)[0] == "nodeagent" else f"nodeagent.{name}"
+        self._logger = logging.getLogger(full)
+        self._fields: Mapping[str, Any] = fields or {}
+
+    def bind(self, **fields: Any) -> Log:
+        """The same logger with more fields on every line."""
+        return Log(self._logger.name, {**self._fields, **fields})
+
+    def debug(self, event: str, /, **fields: Any) -> None:
+        """Log detail that helps while looking for a fault."""
+        self._emit(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: Any) -> None:
+        """Log something that an operator wants to know once."""
+        self._emit(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: Any) -> None:
+        """Log something that an operator should look at."""
+        self._emit(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: Any) -> None:
+        """Log a failure, where it is handled."""
+        self._emit(logging.ERROR, event, fields)
+
+    def exception(self, event: str, error: BaseException, /, **fields: Any) -> None:
+        """Log a fault of our own with its traceback."""
+        self._emit(logging.ERROR, event, {**fields, "error": repr(error)}, error)
+
+    def _emit(
+        self, level: int, event: str, fields: Mapping[str, Any], error: BaseException | None = None
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            merged = {**_context.get(), **self._fields, **fields}
+            self._logger.log(level, event, extra={"fields": merged}, exc_info=error)

@@ -1,0 +1,1 @@
+"""What embedders and our own tests share: virtual time, builders, scripted runtimes."""

@@ -1,0 +1,64 @@
+"""An event loop whose time stands still while there is work, then jumps to the next timer.
+
+anyio, grpclib and aiohttp all read ``loop.time()``, so code under test sleeps plainly and an
+hour of one-second ticks takes seconds. Bytes on a local socket are readable as soon as they
+are written, so an idle selector means that nothing is in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from typing import Any
+
+from anyio import to_thread
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A selector loop on virtual time.
+
+    While a worker thread or an executor job runs, time follows the real clock, because
+    nobody knows when it ends.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.jobs: set[asyncio.Future[Any]] = set()
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self.now
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        """Run ``func`` in a thread; time follows the real clock until it ends."""
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        self.jobs.add(future)
+        future.add_done_callback(self.jobs.discard)
+        return future
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready:
+            return ready
+        if timeout is None or self._loop.jobs or _threads_at_work(self._loop):
+            began = time.monotonic()
+            ready = super().select(timeout)
+            self._loop.now += time.monotonic() - began
+            return ready
+        self._loop.now += max(timeout, 0.0)
+        return []
+
+
+def _threads_at_work(loop: VirtualTimeLoop) -> bool:
+    try:
+        return to_thread.current_default_thread_limiter().borrowed_tokens > 0
+    except Exception:  # noqa: BLE001 - outside a task there is no limiter, and no thread
+        return bool(loop.jobs)

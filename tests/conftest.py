@@ -1,0 +1,17 @@
+"""Fixtures for all tests: the event loop, and guards that make leaks and stalls fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodeagent.testing.virtual_time import VirtualTimeLoop
+
+
+@pytest.fixture
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Virtual time, unless the test is marked ``realtime``."""
+    if request.node.get_closest_marker("realtime") is not None:
+        return "asyncio", {}
+    return "asyncio", {"loop_factory": VirtualTimeLoop}
