@@ -1,0 +1,117 @@
+"""The whole laboratory: containerd, network, images, registry and a CRI client."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from anyio.from_thread import start_blocking_portal
+from tests.e2e.lab import processes
+from tests.e2e.lab.containerd import Containerd, unmount_below
+from tests.e2e.lab.cri import Cri, open_cri
+from tests.e2e.lab.images import Image, build_all
+from tests.e2e.lab.network import PodNetwork
+from tests.e2e.lab.registry import Registry, open_registry
+from tests.e2e.lab.waiting import until
+
+_PREFIX: Final = "nodeagent-e2e-"
+_OWNER: Final = "owner.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """What tests and benches work with."""
+
+    base: Path
+    containerd: Containerd
+    network: PodNetwork
+    registry: Registry
+    cri: Cri
+    images: Sequence[Image]
+
+    @property
+    def endpoint(self) -> str:
+        """What goes into ``--container-runtime-endpoint``."""
+        return self.containerd.endpoint
+
+    def image(self, name: str) -> Image:
+        """One of the images that were made for this laboratory."""
+        return next(image for image in self.images if image.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose laboratory a directory is, and what to put back on the host when it is abandoned."""
+
+    process: processes.Process
+    network: PodNetwork
+
+
+@contextmanager
+def open_lab() -> Iterator[Lab]:
+    """Set the laboratory up (a few seconds, as root); on exit nothing of it is left.
+
+    Raises:
+        RuntimeError: on exit, when containerd left a shim behind after all pods were removed.
+            The shims are killed first.
+    """
+    reap_abandoned()
+    base = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    network = PodNetwork.plan(f"{os.getpid():x}")
+    _write_owner(base, network)
+    containerd = Containerd(base)
+    with ExitStack() as stack:
+        stack.callback(_sweep, containerd)
+        stack.callback(network.close)
+        containerd.write_config()
+        paths = containerd.paths
+        network.write_conf(paths.cni_conf, paths.ipam)
+        stack.callback(containerd.stop)
+        made = build_all(base)
+        containerd.start()
+        containerd.import_images(made)
+        portal = stack.enter_context(start_blocking_portal())
+        registry = stack.enter_context(open_registry(portal))
+        cri = stack.enter_context(open_cri(portal, paths.socket))
+        until("runtime and network readiness", cri.ready)
+        until("the images in CRI", lambda: all(cri.has_image(image.name) for image in made))
+        stack.callback(cri.remove_everything)
+        yield Lab(base, containerd, network, registry, cri, made)
+
+
+def reap_abandoned() -> None:
+    """Clean up after laboratories whose process was killed before it could do so itself."""
+    for owner_file in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_OWNER}"):
+        owner = msgspec.json.decode(owner_file.read_bytes(), type=_Owner)
+        if owner.process.alive():
+            continue
+        base = owner_file.parent
+        processes.end_all(_processes_of(base))
+        owner.network.close()
+        unmount_below(base)
+        shutil.rmtree(base)
+
+
+def _processes_of(base: Path) -> list[processes.Process]:
+    """The containerd of a laboratory, its shims and everything below them."""
+    containerd = Containerd(base)
+    servers = processes.started_as("containerd", "-c", str(containerd.paths.config))
+    shims = processes.shims_of(str(containerd.paths.socket))
+    return processes.with_descendants([*servers, *shims])
+
+
+def _write_owner(base: Path, network: PodNetwork) -> None:
+    me = processes.find(os.getpid())
+    assert me is not None
+    (base / _OWNER).write_bytes(msgspec.json.encode(_Owner(me, network)))
+
+
+def _sweep(containerd: Containerd) -> None:
+    shims = containerd.sweep()
+    if shims:
+        raise RuntimeError(f"containerd left shims behind (killed now): {shims}")
