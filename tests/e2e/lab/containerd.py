@@ -3,13 +3,13 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.e2e.lab import images, processes
-from tests.e2e.lab.network import CNI_BINARIES
+from tests.e2e.lab.network import CNI_BINARIES, CNI_RESULTS
 from tests.e2e.lab.waiting import until
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -86,6 +86,11 @@ class Paths:
         return self.base / "containerd.log"
 
     @property
+    def bundles(self) -> Path:
+        """One directory per running sandbox or container, named by its id."""
+        return self.state / "io.containerd.runtime.v2.task" / "k8s.io"
+
+    @property
     def cni_conf(self) -> Path:
         """The CNI configuration directory."""
         return self.base / "cni"
@@ -102,7 +107,6 @@ class Containerd:
     def __init__(self, base: Path) -> None:
         self.paths = Paths(base)
         self._process: subprocess.Popen[bytes] | None = None
-        self._cgroups_before = _cgroup_leftovers()
 
     @property
     def endpoint(self) -> str:
@@ -167,14 +171,24 @@ class Containerd:
             process.kill()
             process.wait(timeout=15)
 
-    def sweep(self) -> list[str]:
-        """After `stop`: end what is left, unmount and delete. Returns the leftover shims found."""
-        left = processes.shims_of(str(self.paths.socket))
-        found = [" ".join(processes.command_line(shim.pid)) for shim in left]
-        processes.end_all(processes.with_descendants(left))
+    def sweep(self, cgroups_before: Collection[str]) -> list[str]:
+        """End what is left of a containerd that is stopped or was abandoned, and delete it all.
+
+        Args:
+            cgroups_before: what `pod_cgroups` said when there was no containerd yet.
+
+        Returns:
+            The command lines of leftover shims, which should be none after `stop`.
+        """
+        servers = processes.started_as("containerd", "-c", str(self.paths.config))
+        shims = processes.shims_of(str(self.paths.socket))
+        found = [" ".join(processes.command_line(shim.pid)) for shim in shims]
+        processes.end_all(processes.with_descendants([*servers, *shims]))
+        for bundle in self.paths.bundles.glob("*/"):
+            _forget_shim(bundle)
         unmount_below(self.paths.base)
-        for cgroup in sorted(_cgroup_leftovers() - self._cgroups_before, reverse=True):
-            _remove_empty(cgroup)
+        for cgroup in sorted(pod_cgroups().difference(cgroups_before), reverse=True):
+            _remove_empty(Path(cgroup))
         shutil.rmtree(self.paths.base)
         return found
 
@@ -224,12 +238,21 @@ def _snapshotter(base: Path) -> str:
     return "native" if mounted.returncode else "overlayfs"
 
 
-def _cgroup_leftovers() -> frozenset[Path]:
+def pod_cgroups() -> set[str]:
     """The cgroups that pods live in, in every hierarchy: containerd's default and Kubernetes'."""
     names = ("k8s.io", "kubepods")
     roots = [_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir())]
     tops = [root / name for root in roots for name in names if (root / name).is_dir()]
-    return frozenset(path for top in tops for path in (top, *top.rglob("*/")))
+    return {str(path) for top in tops for path in (top, *top.rglob("*/"))}
+
+
+def _forget_shim(bundle: Path) -> None:
+    """Delete what a killed shim leaves outside our directories; the bundle's name is its pod's."""
+    address = bundle / "address"
+    if address.exists():
+        Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
+    for result in CNI_RESULTS.glob(f"cni-loopback-{bundle.name}-*"):
+        result.unlink()
 
 
 def _remove_empty(cgroup: Path) -> None:

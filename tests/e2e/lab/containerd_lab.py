@@ -1,7 +1,6 @@
 """The whole laboratory: containerd, network, images, registry and a CRI client."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,7 +11,7 @@ from typing import Final
 import msgspec
 from anyio.from_thread import start_blocking_portal
 from tests.e2e.lab import processes
-from tests.e2e.lab.containerd import Containerd, unmount_below
+from tests.e2e.lab.containerd import Containerd, pod_cgroups
 from tests.e2e.lab.cri import Cri, open_cri
 from tests.e2e.lab.images import Image, build_all
 from tests.e2e.lab.network import PodNetwork
@@ -50,6 +49,7 @@ class _Owner:
 
     process: processes.Process
     network: PodNetwork
+    cgroups: list[str]
 
 
 @contextmanager
@@ -63,10 +63,11 @@ def open_lab() -> Iterator[Lab]:
     reap_abandoned()
     base = Path(tempfile.mkdtemp(prefix=_PREFIX))
     network = PodNetwork.plan(f"{os.getpid():x}")
-    _write_owner(base, network)
+    cgroups = sorted(pod_cgroups())
+    _write_owner(base, network, cgroups)
     containerd = Containerd(base)
     with ExitStack() as stack:
-        stack.callback(_sweep, containerd)
+        stack.callback(_sweep, containerd, cgroups)
         stack.callback(network.close)
         containerd.write_config()
         paths = containerd.paths
@@ -90,28 +91,17 @@ def reap_abandoned() -> None:
         owner = msgspec.json.decode(owner_file.read_bytes(), type=_Owner)
         if owner.process.alive():
             continue
-        base = owner_file.parent
-        processes.end_all(_processes_of(base))
+        Containerd(owner_file.parent).sweep(owner.cgroups)
         owner.network.close()
-        unmount_below(base)
-        shutil.rmtree(base)
 
 
-def _processes_of(base: Path) -> list[processes.Process]:
-    """The containerd of a laboratory, its shims and everything below them."""
-    containerd = Containerd(base)
-    servers = processes.started_as("containerd", "-c", str(containerd.paths.config))
-    shims = processes.shims_of(str(containerd.paths.socket))
-    return processes.with_descendants([*servers, *shims])
-
-
-def _write_owner(base: Path, network: PodNetwork) -> None:
+def _write_owner(base: Path, network: PodNetwork, cgroups: list[str]) -> None:
     me = processes.find(os.getpid())
     assert me is not None
-    (base / _OWNER).write_bytes(msgspec.json.encode(_Owner(me, network)))
+    (base / _OWNER).write_bytes(msgspec.json.encode(_Owner(me, network, cgroups)))
 
 
-def _sweep(containerd: Containerd) -> None:
-    shims = containerd.sweep()
+def _sweep(containerd: Containerd, cgroups: list[str]) -> None:
+    shims = containerd.sweep(cgroups)
     if shims:
         raise RuntimeError(f"containerd left shims behind (killed now): {shims}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 CNI_BINARIES: Final = Path("/usr/lib/cni")
-_CNI_RESULTS: Final = Path("/var/lib/cni/results")
+CNI_RESULTS: Final = Path("/var/lib/cni/results")
 _IP_FORWARD: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _CANDIDATES: Final = ipaddress.ip_network("10.213.0.0/16")
 #: The portmap plugin makes these nat chains once and never removes them, nor the jumps to them.
@@ -73,7 +73,7 @@ class PodNetwork:
         """Remove the bridge and everything that CNI remembers of this network's pods."""
         if Path("/sys/class/net", self.bridge).exists():
             _run("ip", "link", "delete", self.bridge)
-        for result in _CNI_RESULTS.glob(f"{self.name}-*"):
+        for result in CNI_RESULTS.glob(f"{self.name}-*"):
             result.unlink(missing_ok=True)
         self._remove_forgotten_ports()
         for chain in sorted(_portmap_chains() - set(self.nat_chains_before)):
