@@ -60,6 +60,7 @@ def open_lab() -> Iterator[Lab]:
         RuntimeError: on exit, when containerd left a shim behind after all pods were removed.
             The shims are killed first.
     """
+    os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"  # root's PATH may lack them
     reap_abandoned()
     base = Path(tempfile.mkdtemp(prefix=_PREFIX))
     network = PodNetwork.plan(f"{os.getpid():x}")
