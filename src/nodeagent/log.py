@@ -64,7 +64,7 @@ class Log:
         """Log a failure, where it is handled."""
         self._emit(logging.ERROR, event, fields)
 
-    def exception(self, event: str, error: BaseException, /, **fields: Any) -> None:
+    def fault(self, event: str, error: BaseException, /, **fields: Any) -> None:
         """Log a fault of our own with its traceback."""
         self._emit(logging.ERROR, event, {**fields, "error": repr(error)}, error)
 

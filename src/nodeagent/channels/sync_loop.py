@@ -177,7 +177,7 @@ class SyncLoop:
             try:
                 handle(item)
             except Exception as error:  # noqa: BLE001 - one bad item must not stop the ring
-                log.exception("handler_failed", error, channel=channel.name, item=_brief(item))
+                log.fault("handler_failed", error, channel=channel.name, item=_brief(item))
                 self._journal.record("loop", "HandlerFailed", why=repr(error), channel=channel.name)
             self.last_turn = anyio.current_time()
             # A full channel must not starve the other six of their turn.
@@ -232,4 +232,4 @@ class SyncLoop:
 
 def _brief(item: object) -> str:
     text = repr(item)
-    return text if len(text) <= 200 else text[:197] + "..."  # noqa: PLR2004
+    return text if len(text) <= 200 else text[:197] + "..."

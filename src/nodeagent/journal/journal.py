@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from nodeagent.clock import Clock, SystemClock
 
@@ -147,7 +147,7 @@ class Journal:
         return shown
 
     @contextmanager
-    def follower(self, backlog: int = 1024) -> Iterator[anyio.abc.ObjectReceiveStream[JournalRecord]]:
+    def follower(self, backlog: int = 1024) -> Iterator[MemoryObjectReceiveStream[JournalRecord]]:
         """A stream of the records written from now on."""
         send, receive = anyio.create_memory_object_stream[JournalRecord](backlog)
         self._followers.append(send)

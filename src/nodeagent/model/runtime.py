@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Final
 
 from nodeagent.model.ids import ContainerID, PodUID, SandboxID
+
+_NO_SANDBOX: Final = SandboxID("")
 
 
 class ContainerState(enum.Enum):
@@ -89,7 +92,7 @@ class ContainerRuntimeStatus:
     id: ContainerID
     name: str
     state: ContainerState
-    sandbox_id: SandboxID = SandboxID("")
+    sandbox_id: SandboxID = _NO_SANDBOX
     attempt: int = 0
     created_at: int = 0
     started_at: int = 0

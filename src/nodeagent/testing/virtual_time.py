@@ -10,9 +10,14 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from anyio import to_thread
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -31,9 +36,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Virtual seconds since the loop was made."""
         return self.now
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[Unpack[Ts]], T],
+        *args: Unpack[Ts],
+    ) -> asyncio.Future[T]:
         """Run ``func`` in a thread; time follows the real clock until it ends."""
-        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        future = super().run_in_executor(executor, func, *args)
         self.jobs.add(future)
         future.add_done_callback(self.jobs.discard)
         return future

@@ -1,0 +1,18 @@
+"""Configuration: what an embedder or the command line hands to the agent."""
+
+from nodeagent.config.agent_config import (
+    DEFAULT_ENDPOINT,
+    AgentConfig,
+    ConfigError,
+    default_node_name,
+)
+from nodeagent.config.kubelet_file import KubeletConfiguration, load_kubelet_file
+
+__all__ = [
+    "DEFAULT_ENDPOINT",
+    "AgentConfig",
+    "ConfigError",
+    "KubeletConfiguration",
+    "default_node_name",
+    "load_kubelet_file",
+]

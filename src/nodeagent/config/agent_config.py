@@ -1,0 +1,186 @@
+"""The agent's settings: frozen, typed, checked once.
+
+Durations are seconds, paths are paths. Defaults are those of the kubelet's configuration
+API, except where docs/architecture.md says that we differ: no listener is open unless asked
+for, and what is open binds to loopback.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
+_EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used: names it, its value, and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field}={value}: {allowed}")
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+def default_node_name() -> str:
+    """The machine's host name in lower case, as the kubelet names its node."""
+    return socket.gethostname().strip().lower() or "localhost"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentConfig:
+    """Everything a :class:`nodeagent.NodeAgent` needs to know.
+
+    Attributes:
+        static_pod_path: a manifest directory or file, or several of them.
+        container_runtime_endpoint: ``unix:///path``, ``embedded`` or ``embedded:simulated``.
+        image_service_endpoint: another endpoint for images; "" means the same.
+        root_dir: where the agent keeps its state, in the kubelet's layout.
+        pod_logs_dir: where the runtime writes container logs.
+        node_name: name of this node; "" means the host name in lower case.
+        node_ip: the node's address, for pods on the host network; "" finds one.
+        healthz_port: port of healthz, metrics and the journal; 0 opens none.
+        healthz_bind_address: address of that port.
+        read_only_port: port of ``/pods``; 0 opens none.
+        read_only_address: address of that port.
+        file_check_frequency: seconds between full rescans of manifests.
+        sync_frequency: seconds between two syncs of a pod at rest.
+        housekeeping_period: seconds between clean-ups.
+        relist_period: seconds between two PLEG relists.
+        relist_threshold: seconds without a relist after which PLEG is not healthy.
+        inspection_concurrency: pods inspected side by side.
+        inspection_timeout: seconds after which one pod's inspection is given up.
+        runtime_request_timeout: deadline of a runtime call, seconds.
+        serialize_image_pulls: pull one image at a time.
+        max_parallel_image_pulls: bound on parallel pulls; 0 means none.
+        registry_pull_qps: pulls per second; 0 means no limit.
+        registry_burst: pulls that may come at once.
+        resolv_conf: the node's resolver file.
+        cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
+        cluster_domain: the cluster's domain.
+        cgroup_root: parent of the pods' cgroups; "" leaves it to the runtime.
+        stop_pods_on_exit: stop all pods when the agent ends (for development).
+        stop_pods_timeout: seconds that stopping them may take.
+        journal_size: records that the flight recorder keeps.
+    """
+
+    static_pod_path: Path | str | Sequence[Path | str] = ()
+    container_runtime_endpoint: str = DEFAULT_ENDPOINT
+    image_service_endpoint: str = ""
+    root_dir: Path | str = Path("/var/lib/kubelet")
+    pod_logs_dir: Path | str = Path("/var/log/pods")
+    node_name: str = ""
+    node_ip: str = ""
+    healthz_port: int = 0
+    healthz_bind_address: str = "127.0.0.1"
+    read_only_port: int = 0
+    read_only_address: str = "127.0.0.1"
+    file_check_frequency: float = 20.0
+    sync_frequency: float = 60.0
+    housekeeping_period: float = 2.0
+    relist_period: float = 1.0
+    relist_threshold: float = 180.0
+    inspection_concurrency: int = 16
+    inspection_timeout: float = 30.0
+    runtime_request_timeout: float = 120.0
+    serialize_image_pulls: bool = True
+    max_parallel_image_pulls: int = 0
+    registry_pull_qps: float = 5.0
+    registry_burst: int = 10
+    resolv_conf: Path | str = Path("/etc/resolv.conf")
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    cgroup_root: str = ""
+    stop_pods_on_exit: bool = False
+    stop_pods_timeout: float = 40.0
+    journal_size: int = 16384
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_endpoint("container_runtime_endpoint", self.container_runtime_endpoint)
+        if self.image_service_endpoint:
+            self._check_endpoint("image_service_endpoint", self.image_service_endpoint)
+        if self.node_name and not _NODE_NAME.fullmatch(self.node_name.lower()):
+            raise ConfigError(
+                "node_name",
+                self.node_name,
+                "must be a DNS subdomain: letters, digits, '-' and '.', at most 253 characters",
+            )
+        for name in ("node_ip", "healthz_bind_address", "read_only_address"):
+            value = getattr(self, name)
+            if value and not _is_ip(value):
+                raise ConfigError(name, value, "must be an IP address")
+
+    def _check_numbers(self) -> None:
+        for name in ("healthz_port", "read_only_port"):
+            value = getattr(self, name)
+            if not 0 <= value <= 65535:
+                raise ConfigError(name, value, "must be a port between 1 and 65535, or 0 for none")
+        if self.healthz_port and self.healthz_port == self.read_only_port:
+            raise ConfigError("read_only_port", self.read_only_port, "is the healthz port already")
+        for name in (
+            "file_check_frequency",
+            "sync_frequency",
+            "housekeeping_period",
+            "relist_period",
+            "relist_threshold",
+            "inspection_timeout",
+            "runtime_request_timeout",
+            "stop_pods_timeout",
+        ):
+            value = getattr(self, name)
+            if not value > 0:
+                raise ConfigError(name, value, "must be longer than 0 seconds")
+        for name in ("inspection_concurrency", "journal_size"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(name, value, "must be at least 1")
+        for name in ("max_parallel_image_pulls", "registry_pull_qps", "registry_burst"):
+            value = getattr(self, name)
+            if value < 0:
+                raise ConfigError(name, value, "must not be negative")
+
+    @staticmethod
+    def _check_endpoint(field: str, endpoint: str) -> None:
+        if endpoint in _EMBEDDED:
+            return
+        if not endpoint.startswith("unix:///"):
+            raise ConfigError(
+                field, endpoint, f"must be unix:///path/to.sock, or {' or '.join(_EMBEDDED[::2])}"
+            )
+
+    @property
+    def embedded(self) -> str:
+        """Backend of the embedded runtime (``process`` or ``simulated``), "" for a real one."""
+        if self.container_runtime_endpoint not in _EMBEDDED:
+            return ""
+        return self.container_runtime_endpoint.partition(":")[2] or "process"
+
+    @property
+    def manifest_paths(self) -> tuple[Path, ...]:
+        """The static pod paths, absolute, in order, without repeats."""
+        given = self.static_pod_path
+        paths = (given,) if isinstance(given, (str, os.PathLike)) else tuple(given)
+        return tuple(dict.fromkeys(Path(os.path.abspath(p)) for p in paths if str(p)))  # noqa: PTH100
+
+    @property
+    def effective_node_name(self) -> str:
+        """The node's name in force."""
+        return (self.node_name or default_node_name()).lower()
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""Named health checks and the three ways to show them.
+
+``/healthz`` answers plainly, as the kubelet does: ``ok``, or 500 with one line per check.
+Unlike the kubelet, a failed check names its cause, the pod, the runtime call and since when.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Level(enum.Enum):
+    """How bad it is. Only FAILED makes the whole unhealthy."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check found.
+
+    Attributes:
+        level: OK, DEGRADED (working, with something to look at) or FAILED.
+        cause: one sentence; "" when all is well.
+        details: one JSON-able object per culprit: pod, rpc, since (seconds ago).
+    """
+
+    level: Level = Level.OK
+    cause: str = ""
+    details: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named check; ``probes`` lists the endpoints whose verdict it decides."""
+
+    name: str
+    run: Callable[[], CheckResult]
+    probes: frozenset[str] = field(default_factory=lambda: frozenset({"healthz", "readyz"}))
+
+
+class HealthChecks:
+    """The checks of one agent, in the order in which they are shown."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        self._checks = {check.name: check for check in checks}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all checks."""
+        return tuple(self._checks)
+
+    def of(self, probe: str, excluded: Sequence[str] = ()) -> list[tuple[str, CheckResult]]:
+        """Results of the checks that decide ``probe``, without the excluded ones."""
+        return [
+            (check.name, check.run())
+            for check in self._checks.values()
+            if probe in check.probes and check.name not in excluded
+        ]
+
+    def one(self, name: str) -> list[tuple[str, CheckResult]]:
+        """The result of one check; empty when there is no such check."""
+        check = self._checks.get(name)
+        return [] if check is None else [(check.name, check.run())]
+
+
+def healthy(results: Iterable[tuple[str, CheckResult]]) -> bool:
+    """Whether no check failed."""
+    return all(result.level is not Level.FAILED for _, result in results)
+
+
+def render_text(probe: str, results: Sequence[tuple[str, CheckResult]], *, verbose: bool) -> str:
+    """The plain-text answer, in the kubelet's format."""
+    ok = healthy(results)
+    if ok and not verbose:
+        return "ok"
+    lines = [_line(name, result) for name, result in results]
+    lines.append(f"{probe} check {'passed' if ok else 'failed'}")
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, result: CheckResult) -> str:
+    if result.level is Level.OK:
+        return f"[+]{name} ok"
+    if result.level is Level.DEGRADED:
+        return f"[+]{name} ok, degraded: {result.cause}"
+    return f"[-]{name} failed: {result.cause}"
+
+
+def render_json(probe: str, results: Sequence[tuple[str, CheckResult]]) -> dict[str, Any]:
+    """The answer as JSON-able values."""
+    return {
+        "probe": probe,
+        "state": "ok" if healthy(results) else "failed",
+        "checks": [_entry(name, result) for name, result in results],
+    }
+
+
+def _entry(name: str, result: CheckResult) -> dict[str, Any]:
+    entry: dict[str, Any] = {"check": name, "state": result.level.value, "cause": result.cause}
+    if result.details:
+        # The first culprit stands at the top level, where a person or a jq filter looks first.
+        entry.update(result.details[0])
+        entry["culprits"] = list(result.details)
+    return entry

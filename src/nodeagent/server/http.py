@@ -1,0 +1,82 @@
+"""An HTTP listener with a scope: open inside the block, gone after it."""
+
+from __future__ import annotations
+
+import errno
+from types import TracebackType
+from typing import Self
+
+import anyio
+from aiohttp import web
+
+from nodeagent.log import Log
+
+log = Log("server")
+
+_SHUTDOWN_SECONDS = 2.0
+
+
+def bind_error(name: str, address: str, port: int, error: OSError) -> str:
+    """One line that says why a listener could not open, and what to do."""
+    where = f"{name} cannot listen on {address}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{where}: the port is taken, perhaps by another agent or a kubelet. "
+            f"Choose another one with --{name}-port, or 0 for none"
+        )
+    if error.errno == errno.EACCES:
+        return f"{where}: not permitted. Choose a port above 1023 with --{name}-port"
+    return f"{where}: {error.strerror or error}"
+
+
+class HttpListener:
+    """Serves one application on one address.
+
+    Args:
+        name: ``healthz`` or ``read-only``; names the flag in errors.
+        app: what to serve.
+        address: IP address to bind to.
+        port: TCP port; 0 lets the system choose (see :attr:`port` afterwards).
+    """
+
+    def __init__(self, name: str, app: web.Application, address: str, port: int) -> None:
+        self.name = name
+        self.address = address
+        self.port = port
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+            keepalive_timeout=15.0,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Start listening.
+
+        Raises:
+            OSError: the port is taken or not permitted; the text says what to do.
+        """
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self.address, self.port).start()
+        except OSError as error:
+            await self._cleanup()
+            text = bind_error(self.name, self.address, self.port, error)
+            raise OSError(error.errno, text) from error
+        self.port = self._runner.addresses[0][1]
+        log.info("listening", listener=self.name, address=self.address, port=self.port)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self._cleanup()
+
+    async def _cleanup(self) -> None:
+        # Connections are closed also when the agent is being cancelled.
+        with anyio.CancelScope(deadline=anyio.current_time() + 2 * _SHUTDOWN_SECONDS, shield=True):
+            await self._runner.cleanup()
