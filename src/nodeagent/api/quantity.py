@@ -244,7 +244,7 @@ def _scale(digits: str, decimals: int, base: int, exponent: int) -> int:
     whole = int(kept) * factor
     power: int = 10 ** abs(ten)
     if ten >= 0:
-        return min(whole * power + sticky, _MAX_NANOS)
+        return min(whole * power, _MAX_NANOS)
     return min(_divide_away(whole * 10 + sticky, power * 10), _MAX_NANOS)
 
 
