@@ -1,8 +1,10 @@
 """Fixtures of the end-to-end tests: one laboratory per session, one agent per test."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.e2e.lab.agent import Agent
 from tests.e2e.lab.containerd_lab import Lab, open_lab
 
 
@@ -18,3 +20,12 @@ def lab(lab_session: Lab) -> Iterator[Lab]:
     """The laboratory, with an empty runtime before and after the test."""
     yield lab_session
     lab_session.cri.remove_everything()
+
+
+@pytest.fixture
+def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
+    """A running agent with an empty manifest directory; its pods go with the test."""
+    agent = Agent(tmp_path, lab.endpoint)
+    agent.start()
+    yield agent
+    agent.close()

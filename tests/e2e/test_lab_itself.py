@@ -1,17 +1,22 @@
 """The laboratory works without the agent, so that a red test elsewhere is about the agent."""
 
+import signal
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 from grpclib.exceptions import GRPCError
-from tests.e2e.lab import images
-from tests.e2e.lab.containerd_lab import Lab
+from tests.e2e.lab import images, processes
+from tests.e2e.lab.containerd_lab import Lab, reap_abandoned
 from tests.e2e.lab.cri import container_config, sandbox_config
 from tests.e2e.lab.ports import free_port
 from tests.e2e.lab.waiting import until
 
 from nodeagent.proto.runtime import v1 as pb
+
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
 
 
 def _start(lab: Lab, logs: Path, image: str, *command: str) -> str:
@@ -83,3 +88,39 @@ def test_a_pull_that_cannot_work_fails_at_once(lab: Lab, where: str) -> None:
     with pytest.raises(GRPCError, match="failed to pull"):
         lab.cri.pull(reference)
     assert not lab.cri.has_image(reference)
+
+
+_DIES_WITH_A_POD_RUNNING = """
+import os, signal
+from pathlib import Path
+from tests.e2e.lab import cri, images
+from tests.e2e.lab.containerd_lab import open_lab
+with open_lab() as lab:
+    pod = cri.sandbox_config("abandoned", lab.base / "logs")
+    main = cri.container_config(pod, "main", images.BUSYBOX, "sleep", "1000")
+    lab.cri.start_container(lab.cri.run_sandbox(pod), pod, main)
+    print(lab.base, lab.network.bridge, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_laboratory_left_is_cleaned_up_by_the_next_one(
+    lab: Lab, pytestconfig: pytest.Config
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DIES_WITH_A_POD_RUNNING],
+        check=False,
+        cwd=pytestconfig.rootpath,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL
+    base, bridge = done.stdout.split()
+    assert processes.that_name(Path(base))
+    reap_abandoned()
+    assert not processes.that_name(Path(base))
+    assert not Path(base).exists()
+    assert not Path("/sys/class/net", bridge).exists()
+    assert base not in Path("/proc/self/mountinfo").read_text()
+    assert lab.cri.ready()

@@ -180,10 +180,10 @@ class Containerd:
         Returns:
             The command lines of leftover shims, which should be none after `stop`.
         """
-        servers = processes.started_as("containerd", "-c", str(self.paths.config))
         shims = processes.shims_of(str(self.paths.socket))
         found = [" ".join(processes.command_line(shim.pid)) for shim in shims]
-        processes.end_all(processes.with_descendants([*servers, *shims]))
+        named = processes.that_name(self.paths.base)  # containerd, shims, agents, clients
+        processes.end_all(processes.with_descendants(named))
         for bundle in self.paths.bundles.glob("*/"):
             _forget_shim(bundle)
         unmount_below(self.paths.base)

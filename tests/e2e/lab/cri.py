@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -82,10 +82,18 @@ class Cri:
 
     def process(self, container: str) -> Process:
         """The first process of a running container, as the host sees it."""
-        info = json.loads(self._container_status(container).info["info"])
-        process = find(int(info["pid"]))
+        process = find(int(self._info(container)["pid"]))
         assert process is not None, f"container {container} has no process"
         return process
+
+    def oci_spec(self, container: str) -> dict[str, Any]:
+        """The OCI runtime specification that a container was made from."""
+        spec: dict[str, Any] = self._info(container)["runtimeSpec"]
+        return spec
+
+    def _info(self, container: str) -> dict[str, Any]:
+        info: dict[str, Any] = json.loads(self._container_status(container).info["info"])
+        return info
 
     def _container_status(self, container: str) -> pb.ContainerStatusResponse:
         request = pb.ContainerStatusRequest(container_id=container, verbose=True)

@@ -74,9 +74,9 @@ def shims_of(address: str) -> list[Process]:
     return _where(lambda line: "containerd-shim" in Path(line[0]).name and address in line)
 
 
-def started_as(*command: str) -> list[Process]:
-    """The processes that were started with exactly this command line."""
-    return _where(lambda line: line == list(command))
+def that_name(path: Path) -> list[Process]:
+    """The processes whose command line mentions this path or something below it."""
+    return _where(lambda line: any(str(path) in word for word in line))
 
 
 def _where(matches: Callable[[list[str]], bool]) -> list[Process]:

@@ -1,0 +1,73 @@
+"""Bad input gets a verdict and disturbs nothing that runs."""
+
+from typing import Any
+
+import pytest
+from tests.e2e.lab.agent import Agent, full_name
+from tests.e2e.lab.containerd_lab import Lab
+from tests.e2e.lab.manifests import container, pod
+
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
+
+_BROKEN = {
+    "half a file": ("apiVersion: v1\nkind: Pod\nmetadata: {name: web\n", "web.yaml"),
+    "no image": (pod("web", {"name": "main"}), "spec.containers[0].image"),
+    "wrong type": (pod("web", hostNetwork="maybe"), "spec.hostNetwork"),
+}
+
+
+@pytest.mark.parametrize("broken", _BROKEN)
+def test_a_bad_edit_keeps_the_pod_and_names_what_is_wrong(agent: Agent, broken: str) -> None:
+    text, named = _BROKEN[broken]
+    agent.put("web", pod("web"))
+    before = agent.wait_pod("web")
+    agent.put("web", text)
+    agent.wait_log("web.yaml", named)
+    agent.pod_stays("web", before, seconds=3)
+
+
+def test_a_bad_edit_keeps_the_pod_also_over_a_restart_of_the_agent(lab: Lab, agent: Agent) -> None:
+    agent.put("web", pod("web"))
+    before = agent.wait_pod("web")
+    agent.put("web", pod("web", {"name": "main"}))
+    agent.wait_log("web.yaml", "spec.containers[0].image")
+    agent.restart()
+    agent.wait_pod("web")
+    agent.pod_stays("web", before)
+    assert [item.id for item in lab.cri.running(full_name("web"))] == [before.container().id]
+
+
+def test_a_corrected_edit_takes_effect(agent: Agent) -> None:
+    agent.put("web", pod("web"))
+    before = agent.wait_pod("web")
+    agent.put("web", "kind: Pod\nthis is: [not yaml\n")
+    agent.wait_log("web.yaml")
+    agent.put("web", pod("web", container(env=[{"name": "NEW", "value": "1"}])))
+    agent.wait_pod("web", lambda it: it.running and it.uid != before.uid, what="the new pod")
+
+
+def test_one_bad_document_does_not_hold_the_others_back(agent: Agent) -> None:
+    agent.put("three", "---\n".join([pod("first"), pod("bad", {"name": "x"}), pod("last")]))
+    agent.wait_pod("first")
+    agent.wait_pod("last")
+    assert agent.pod("bad") is None
+
+
+_UNSUPPORTED: dict[str, dict[str, Any]] = {
+    "initContainers": {"initContainers": [container("init")]},
+    "livenessProbe": {"containers": [container(livenessProbe={"exec": {"command": ["true"]}})]},
+    "securityContext": {"securityContext": {"runAsUser": 1000}},
+    "secret": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
+}
+
+
+@pytest.mark.parametrize("field", _UNSUPPORTED)
+def test_a_pod_with_an_unsupported_field_waits_and_names_the_field(
+    lab: Lab, agent: Agent, field: str
+) -> None:
+    agent.put("web", pod("web", **_UNSUPPORTED[field]))
+    held = agent.wait_pod(
+        "web", lambda it: it.phase == "Pending" and field in it.why, what=f"held for {field}"
+    )
+    agent.pod_stays("web", held, seconds=2)
+    assert lab.cri.sandboxes(full_name("web")) == []
