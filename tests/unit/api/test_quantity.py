@@ -58,41 +58,36 @@ def test_a_quantity_reads_exactly_and_prints_canonically(
     assert (str(quantity), quantity.nanos) == (canonical, nanos)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "1Gi2",
-        "1 Gi",
-        "1gi",
-        "1KI",
-        "Ki",
-        ".",
-        "+",
-        "-",
-        "1..2",
-        "1.2.3",
-        "--1",
-        "1e",
-        "1E+",
-    ]
-    + [
-        "e3",
-        "1e3.5",
-        "1e3Ki",
-        "1mm",
-        "1K",
-        "0x10",
-        "1,5",
-        "inf",
-        "nan",
-        "1_000",
-        "١",
-        "1e 3",
-        "1i",
-    ],
-)
+_NOT_QUANTITIES = [
+    "1Gi2",
+    "1 Gi",
+    "1gi",
+    "1KI",
+    "Ki",
+    ".",
+    "+",
+    "-",
+    "1..2",
+    "1.2.3",
+    "--1",
+    "1e",
+    "1E+",
+    "e3",
+    "1e3.5",
+    "1e3Ki",
+    "1mm",
+    "1K",
+    "0x10",
+    "inf",
+    "nan",
+    "1_000",
+    "١",
+    "1e 3",
+    "1i",
+]
+
+
+@pytest.mark.parametrize("text", ["", " ", "1,5", *_NOT_QUANTITIES])
 def test_what_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match="is not a quantity"):
         Quantity(text)
