@@ -1,0 +1,1 @@
+"""Pods in the container runtime: deciding, building, performing, cleaning up."""

@@ -1,0 +1,58 @@
+"""When a container may run again (docs/behaviour/runtime.md, "Restarts").
+
+Pure functions on the spec and on a container's newest record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.api import Container, Pod
+from nodeagent.model import ContainerRuntimeStatus, ContainerState
+from nodeagent.model.restart import (
+    ALWAYS,
+    NEVER,
+    RestartDecision,
+    restart_decision,
+    restartable,
+)
+
+OOM_KILLED: Final = "OOMKilled"
+
+
+def effective_policy(pod: Pod, container: Container) -> str:
+    """The container's own restart policy, else the pod's."""
+    return container.restart_policy or pod.spec.restart_policy or ALWAYS
+
+
+def should_restart(pod: Pod, container: Container, latest: ContainerRuntimeStatus | None) -> bool:
+    """Whether a container should be started, judged by its newest record."""
+    if pod.metadata.deletion_timestamp is not None:
+        return False
+    if latest is None:
+        return True
+    if latest.state is ContainerState.RUNNING:
+        return False
+    if latest.state is not ContainerState.EXITED:
+        return True
+    return restartable(pod, container, latest.exit_code)
+
+
+def restarts_after_kill(pod: Pod, container: Container) -> bool:
+    """Whether a container killed for a failed probe runs again; exit codes do not matter."""
+    return effective_policy(pod, container) != NEVER
+
+
+def init_failed(latest: ContainerRuntimeStatus) -> bool:
+    """Whether an exited plain init container counts as failed."""
+    return latest.exit_code != 0 or latest.reason == OOM_KILLED
+
+
+def asks_for_restart_of_all(
+    pod: Pod, container: Container, latest: ContainerRuntimeStatus | None
+) -> bool:
+    """Whether this container's exit is what asks for all containers to start again."""
+    if latest is None or latest.state is not ContainerState.EXITED:
+        return False
+    decision = restart_decision(pod, container, latest.exit_code)
+    return decision is RestartDecision.RESTART_ALL
