@@ -1,5 +1,6 @@
 """The one door to gRPC: connections, deadlines, reconnecting, errors by code, and serving."""
 
+from nodeagent.rpc.channel import MAX_PATH, Message, Replies, RpcChannel, check_path
 from nodeagent.rpc.errors import (
     Aborted,
     AlreadyExists,
@@ -21,8 +22,10 @@ from nodeagent.rpc.errors import (
     Unknown,
     error_for,
 )
+from nodeagent.rpc.server import Servable, serve_unix
 
 __all__ = [
+    "MAX_PATH",
     "Aborted",
     "AlreadyExists",
     "Cancelled",
@@ -32,14 +35,20 @@ __all__ = [
     "FailedPrecondition",
     "Internal",
     "InvalidArgument",
+    "Message",
     "NotFound",
     "OutOfRange",
     "PermissionDenied",
+    "Replies",
     "ResourceExhausted",
+    "RpcChannel",
     "RpcError",
+    "Servable",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
     "Unknown",
+    "check_path",
     "error_for",
+    "serve_unix",
 ]
