@@ -1,0 +1,83 @@
+"""Log lines for people (key=value) and for machines (JSON). Only the command line sets this up."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from nodeagent.log import TRACE
+
+_BARE: Final = re.compile(r"[^\s\"=]+")
+_JSON_CHATTY: Final = 4
+_DEBUG_VERBOSITY: Final = 3
+
+
+def set_up_logging(style: str, verbosity: int) -> None:
+    """Send the agent's log to standard error.
+
+    Args:
+        style: ``text`` (key=value) or ``json``.
+        verbosity: as the kubelet's ``--v``: 0 to 2 informational, 3 and 4 debug, 5 and above trace.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    logger = logging.getLogger("nodeagent")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    if verbosity > _JSON_CHATTY:
+        logger.setLevel(TRACE)
+    else:
+        logger.setLevel(logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO)
+
+
+def _stamp(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return fields
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.000Z INFO  pleg relisted pods=3``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it when there is one."""
+        name = record.name.removeprefix("nodeagent.")
+        parts = [f"{_stamp(record)} {record.levelname:<7} {name} {record.getMessage()}"]
+        parts += [f"{key}={_text(value)}" for key, value in _fields(record).items()]
+        line = " ".join(parts)
+        if record.exc_info and record.exc_info[0] is not None:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    if _BARE.fullmatch(text):
+        return text
+    return msgspec.json.encode(text).decode()
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback is a field of it."""
+        entry: dict[str, Any] = {
+            "ts": _stamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry, enc_hook=str).decode()

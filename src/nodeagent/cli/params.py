@@ -1,0 +1,43 @@
+"""Parameter types whose errors name the flag, the value and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from nodeagent.duration import parse_duration
+
+
+class Duration(click.ParamType):
+    """A Go duration such as ``20s``; the value is seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds in ``value``."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            return self.fail(f"{error}", param, ctx)
+
+
+class Boolean(click.ParamType):
+    """A Go flag's boolean: ``--flag``, ``--flag=true`` or ``--flag=false``."""
+
+    name = "bool"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """True or False."""
+        if isinstance(value, bool):
+            return value
+        match value.lower():
+            case "true" | "t" | "1":
+                return True
+            case "false" | "f" | "0":
+                return False
+        return self.fail(f"{value!r} is not a boolean (true or false)", param, ctx)

@@ -1,0 +1,159 @@
+"""Whether the container runtime can be worked with: polled, remembered, explained.
+
+docs/behaviour/workers.md, "Runtime state".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+
+log = Log("runtime_state")
+
+NETWORK_UNKNOWN: Final = "network state unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """One answer to a status poll; ``""`` means the condition holds.
+
+    Attributes:
+        runtime_error: why the runtime is not ready.
+        network_error: why its network is not ready.
+    """
+
+    runtime_error: str = ""
+    network_error: str = ""
+
+
+class RuntimeStatusSource(Protocol):
+    """How the runtime is asked for its status."""
+
+    async def __call__(self) -> RuntimeInfo:
+        """One poll.
+
+        Raises:
+            Exception: the runtime did not answer.
+        """
+        ...
+
+
+class RuntimeState:
+    """Polls the runtime and says whether pods may be worked on.
+
+    Args:
+        poll: one status poll.
+        journal: flight recorder.
+        period: seconds between polls while all is well.
+        retry_period: seconds between polls while it is not, so that recovery is seen soon.
+        staleness: seconds without a good answer after which the runtime counts as down.
+        on_ready: called each time the runtime becomes ready.
+    """
+
+    def __init__(
+        self,
+        poll: RuntimeStatusSource,
+        journal: Journal,
+        *,
+        period: float = 5.0,
+        retry_period: float = 1.0,
+        staleness: float = 30.0,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        self._poll = poll
+        self._journal = journal
+        self._period = period
+        self._retry_period = retry_period
+        self._staleness = staleness
+        self._on_ready = on_ready
+        self._last_good: float | None = None
+        self._runtime_error = ""
+        self._network_error = NETWORK_UNKNOWN
+        self._poll_error = ""
+        self._since: float | None = None
+        self._was_ready = False
+        self.changed = anyio.Event()
+        """Set, and replaced, each time readiness changes."""
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Poll until cancelled; ready after the first answer, good or bad."""
+        await self._once()
+        task_status.started()
+        while True:
+            healthy = not self._poll_error and not self._runtime_error and not self._network_error
+            await anyio.sleep(self._period if healthy else self._retry_period)
+            await self._once()
+
+    async def _once(self) -> None:
+        try:
+            with anyio.fail_after(self._staleness):
+                info = await self._poll()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the runtime did not answer
+            self._note_poll_error(str(error) or type(error).__name__)
+        else:
+            self._poll_error = ""
+            self._network_error = info.network_error
+            if info.runtime_error != self._runtime_error:
+                log.info("runtime_condition", cause=info.runtime_error or "ready")
+            self._runtime_error = info.runtime_error
+            if not info.runtime_error:
+                self._last_good = anyio.current_time()
+        self._publish()
+
+    def _note_poll_error(self, text: str) -> None:
+        if not self._poll_error:
+            self._since = anyio.current_time()
+            log.warning("runtime_not_answering", cause=text)
+            self._journal.record("runtime", "StatusFailed", why=text)
+        self._poll_error = text
+
+    def _publish(self) -> None:
+        ready = self.ready
+        if ready == self._was_ready:
+            return
+        self._was_ready = ready
+        what = "RuntimeReady" if ready else "RuntimeNotReady"
+        self._journal.record("runtime", what, why="; ".join(self.errors()))
+        log.info("runtime_ready" if ready else "runtime_not_ready", cause="; ".join(self.errors()))
+        self.changed.set()
+        self.changed = anyio.Event()
+        if ready and self._on_ready is not None:
+            self._on_ready()
+
+    @property
+    def ready(self) -> bool:
+        """Whether pods may be worked on now: the last poll was answered, and well."""
+        return self._last_good is not None and not self._poll_error and not self._runtime_error
+
+    async def wait_ready(self) -> None:
+        """Return when the runtime is ready; at once when it is."""
+        while not self.ready:
+            await self.changed.wait()
+
+    def errors(self) -> list[str]:
+        """What is wrong with the runtime, network excluded; empty when all is well."""
+        found = []
+        now = anyio.current_time()
+        if self._last_good is None:
+            found.append("container runtime status check may not have completed yet")
+        elif now - self._last_good >= self._staleness:
+            found.append("container runtime is down")
+        if self._poll_error and self._since is not None:
+            age = now - self._since
+            found.append(f"no answer to Status for {age:.0f}s: {self._poll_error}")
+        if self._runtime_error:
+            found.append(self._runtime_error)
+        return found
+
+    @property
+    def network_error(self) -> str:
+        """Why pods that need the network must wait; "" when they need not."""
+        return self._network_error

@@ -1,0 +1,264 @@
+"""Container statuses as the API shows them, from what the runtime reported. Pure.
+
+docs/behaviour/phase.md, "Container statuses".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from nodeagent.api import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+)
+from nodeagent.model import ContainerError, ContainerRuntimeStatus, PodRuntimeStatus
+from nodeagent.model import ContainerState as Seen
+from nodeagent.model.restart import is_sidecar, restartable
+
+VANISHED_EXIT_CODE: Final = 137
+VANISHED_REASON: Final = "ContainerStatusUnknown"
+# Two blanks: tools match this text.
+VANISHED_DELETED: Final = (
+    "The container could not be located when the pod was deleted.  The container used to be Running"
+)
+VANISHED_TERMINATED: Final = "The container could not be located when the pod was terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusContext:
+    """What statuses need beside the pod and its runtime status.
+
+    Attributes:
+        runtime_name: scheme of container ids (``containerd``).
+        reason: why a container could not be started the last time, by container name.
+    """
+
+    runtime_name: str
+    reason: Callable[[str], ContainerError | None]
+
+
+def api_time(nanoseconds: int) -> datetime | None:
+    """A runtime's time stamp in whole seconds; 0 and below mean "not known"."""
+    if nanoseconds <= 0:
+        return None
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+
+
+def compute_container_statuses(
+    pod: Pod,
+    status: PodRuntimeStatus,
+    containers: Sequence[Container],
+    old: Sequence[ContainerStatus],
+    context: StatusContext,
+    *,
+    init: bool = False,
+) -> tuple[ContainerStatus, ...]:
+    """Statuses of ``containers``: in spec order for init containers, else by name.
+
+    Args:
+        pod: the pod the containers belong to.
+        status: what the runtime reported.
+        containers: the regular or the init containers of the pod.
+        old: their statuses as last stored.
+        context: runtime name and start errors.
+        init: the containers are init containers.
+    """
+    before = {s.name: s for s in old}
+    found = tuple(
+        _one(pod, status, container, before.get(container.name), context, init=init)
+        for container in containers
+    )
+    return found if init else tuple(sorted(found, key=lambda s: s.name))
+
+
+def _one(
+    pod: Pod,
+    status: PodRuntimeStatus,
+    container: Container,
+    old: ContainerStatus | None,
+    context: StatusContext,
+    *,
+    init: bool,
+) -> ContainerStatus:
+    records = [r for r in status.containers if r.name == container.name]
+    if records:
+        shown = _from_records(records, container, old, context)
+    elif init and not is_sidecar(container) and _regular_exists(pod, status):
+        shown = _completed(_default(pod, container, old))
+    else:
+        shown = _without_record(pod, container, old)
+    shown = _with_reason(pod, container, records, shown, context)
+    return _with_readiness(shown, init=init, sidecar=is_sidecar(container))
+
+
+def _default(pod: Pod, container: Container, old: ContainerStatus | None) -> ContainerStatus:
+    """The status of a container about which nothing is known from the runtime."""
+    if old is not None and old.state.terminated is not None:
+        return old
+    reason = "PodInitializing" if pod.spec.init_containers else "ContainerCreating"
+    return ContainerStatus(
+        name=container.name,
+        image=container.image,
+        state=ContainerState(waiting=ContainerStateWaiting(reason=reason)),
+        last_state=old.last_state if old else ContainerState(),
+        restart_count=old.restart_count if old else 0,
+    )
+
+
+def _without_record(pod: Pod, container: Container, old: ContainerStatus | None) -> ContainerStatus:
+    shown = _default(pod, container, old)
+    if old is None or old.state.running is None:
+        return shown
+    vanished = ContainerStateTerminated(
+        exit_code=VANISHED_EXIT_CODE,
+        reason=VANISHED_REASON,
+        message=VANISHED_DELETED,
+        started_at=old.state.running.started_at,
+        container_id=old.container_id,
+    )
+    deleting = pod.metadata.deletion_timestamp is not None
+    if not restartable(pod, container, VANISHED_EXIT_CODE):
+        # It ran, its record is gone and it may not run twice: it has ended.
+        return replace(shown, state=ContainerState(terminated=vanished))
+    if old.last_state.terminated is not None:
+        return shown
+    return replace(
+        shown,
+        last_state=ContainerState(terminated=vanished),
+        restart_count=shown.restart_count + (0 if deleting else 1),
+    )
+
+
+def _from_records(
+    records: Sequence[ContainerRuntimeStatus],
+    container: Container,
+    old: ContainerStatus | None,
+    context: StatusContext,
+) -> ContainerStatus:
+    newest = records[0]
+    container_id = f"{context.runtime_name}://{newest.id}"
+    shown = ContainerStatus(
+        name=container.name,
+        image=newest.image or container.image,
+        image_id=newest.image_ref,
+        container_id=container_id,
+        restart_count=max(newest.restart_count, old.restart_count if old else 0),
+        state=_state(newest, old, context),
+        last_state=old.last_state if old else ContainerState(),
+    )
+    if len(records) > 1 and records[1].state is Seen.EXITED:
+        shown = replace(shown, last_state=_state(records[1], None, context))
+    if old is None:
+        return shown
+    replaced = old.state.terminated is not None and old.container_id != container_id
+    if replaced:
+        shown = replace(shown, last_state=old.state)
+    if newest.state is Seen.UNKNOWN and old.state.running is not None:
+        shown = replace(shown, restart_count=old.restart_count + 1)
+    restarted = replaced and newest.state is Seen.RUNNING
+    if restarted and old.restart_count >= newest.restart_count:
+        shown = replace(shown, restart_count=old.restart_count + 1)
+    return shown
+
+
+def _state(
+    record: ContainerRuntimeStatus, old: ContainerStatus | None, context: StatusContext
+) -> ContainerState:
+    match record.state:
+        case Seen.RUNNING:
+            started = ContainerStateRunning(started_at=api_time(record.started_at))
+            return ContainerState(running=started)
+        case Seen.EXITED:
+            return ContainerState(
+                terminated=ContainerStateTerminated(
+                    exit_code=record.exit_code,
+                    reason=record.reason,
+                    message=record.message,
+                    started_at=api_time(record.started_at),
+                    finished_at=api_time(record.finished_at),
+                    container_id=f"{context.runtime_name}://{record.id}",
+                )
+            )
+        case Seen.UNKNOWN if old is not None and old.state.running is not None:
+            return ContainerState(
+                terminated=ContainerStateTerminated(
+                    exit_code=VANISHED_EXIT_CODE,
+                    reason=VANISHED_REASON,
+                    message=VANISHED_TERMINATED,
+                    container_id=f"{context.runtime_name}://{record.id}",
+                )
+            )
+        case _:
+            return ContainerState(waiting=ContainerStateWaiting())
+
+
+def _regular_exists(pod: Pod, status: PodRuntimeStatus) -> bool:
+    regular = {c.name for c in pod.spec.containers}
+    return any(record.name in regular for record in status.containers)
+
+
+def _completed(shown: ContainerStatus) -> ContainerStatus:
+    end = ContainerStateTerminated(exit_code=0, reason="Completed")
+    return replace(shown, state=ContainerState(terminated=end))
+
+
+def _with_reason(
+    pod: Pod,
+    container: Container,
+    records: Sequence[ContainerRuntimeStatus],
+    shown: ContainerStatus,
+    context: StatusContext,
+) -> ContainerStatus:
+    """Say why a container that should run again does not."""
+    if pod.metadata.deletion_timestamp is not None:
+        return shown
+    if not _will_restart(pod, container, records, shown):
+        return shown
+    error = context.reason(container.name)
+    if error is None:
+        return shown
+    waiting = ContainerStateWaiting(reason=error.reason, message=error.message)
+    last = shown.state if shown.state.terminated is not None else shown.last_state
+    return replace(shown, state=ContainerState(waiting=waiting), last_state=last)
+
+
+def _will_restart(
+    pod: Pod,
+    container: Container,
+    records: Sequence[ContainerRuntimeStatus],
+    shown: ContainerStatus,
+) -> bool:
+    if not records:
+        return shown.state.terminated is None
+    newest = records[0]
+    match newest.state:
+        case Seen.RUNNING:
+            return False
+        case Seen.EXITED:
+            return restartable(pod, container, newest.exit_code)
+        case _:
+            return True
+
+
+def _with_readiness(shown: ContainerStatus, *, init: bool, sidecar: bool) -> ContainerStatus:
+    """Without probes, a container that runs is started and ready."""
+    if init and not sidecar:
+        end = shown.state.terminated
+        return replace(shown, ready=end is not None and end.exit_code == 0, started=False)
+    running = shown.state.running is not None
+    return replace(shown, ready=running, started=running)
+
+
+def by_name(statuses: Sequence[ContainerStatus]) -> Mapping[str, ContainerStatus]:
+    """Statuses by container name."""
+    return {status.name: status for status in statuses}

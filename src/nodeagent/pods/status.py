@@ -1,0 +1,130 @@
+"""The status of a pod, generated from spec, runtime and what was stored. Pure.
+
+docs/behaviour/phase.md, "Generated status".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import ip_address
+
+from msgspec.structs import replace
+
+from nodeagent.api import HostIP, Pod, PodIP, PodStatus
+from nodeagent.model import PodRuntimeStatus
+from nodeagent.pods.conditions import compute_conditions
+from nodeagent.pods.container_statuses import StatusContext, compute_container_statuses
+from nodeagent.pods.phase import FAILED, TERMINAL, compute_phase
+
+CONFIG_SOURCE = "kubernetes.io/config.source"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the status says about the node. ``host_ips`` has the primary family first."""
+
+    host_ips: tuple[str, ...] = ()
+
+
+def is_static(pod: Pod) -> bool:
+    """Whether the pod comes from a file or a URL."""
+    return pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api"
+
+
+def past_deadline(pod: Pod, status: PodStatus, now: datetime) -> bool:
+    """Whether the pod has run longer than its active deadline allows."""
+    limit = pod.spec.active_deadline_seconds
+    if limit is None or status.start_time is None:
+        return False
+    return (now - status.start_time).total_seconds() >= limit
+
+
+def generate_pod_status(
+    pod: Pod,
+    runtime: PodRuntimeStatus,
+    old: PodStatus,
+    context: StatusContext,
+    node: NodeFacts,
+    *,
+    qos_class: str,
+    now: datetime,
+    final: bool = False,
+) -> PodStatus:
+    """The pod's status as it should be stored now.
+
+    Args:
+        pod: desired pod; ``pod.status`` is what the API says.
+        runtime: last inspection of the pod.
+        old: the status as last stored (or ``pod.status``).
+        context: runtime name and start errors.
+        node: the node's addresses.
+        qos_class: quality-of-service class of the spec.
+        now: wall time, for the active deadline.
+        final: the pod has been stopped for good.
+    """
+    statuses = compute_container_statuses(
+        pod, runtime, pod.spec.containers, old.container_statuses, context
+    )
+    init_statuses = compute_container_statuses(
+        pod, runtime, pod.spec.init_containers, old.init_container_statuses, context, init=True
+    )
+    phase = compute_phase(
+        pod,
+        (*statuses, *init_statuses),
+        final=final,
+        static=is_static(pod),
+        regular_in_sandbox=_regular_in_sandbox(pod, runtime),
+    )
+    reason, message = "", ""
+    for before in (old, pod.status):
+        if before.phase in TERMINAL:
+            # A pod that ended never comes back to life.
+            phase, reason, message = before.phase, before.reason, before.message
+    if phase == old.phase:
+        reason, message = old.reason, old.message
+    if phase not in TERMINAL and past_deadline(pod, old, now):
+        phase, reason, message = FAILED, "DeadlineExceeded", DEADLINE_MESSAGE
+    addresses = _addresses(pod, runtime, node, old)
+    return PodStatus(
+        observed_generation=max(pod.metadata.generation, old.observed_generation),
+        phase=phase,
+        reason=reason,
+        message=message,
+        conditions=compute_conditions(pod, phase, statuses, init_statuses, runtime, old.conditions),
+        host_ip=node.host_ips[0] if node.host_ips else "",
+        host_ips=tuple(HostIP(ip=ip) for ip in node.host_ips),
+        pod_ip=addresses[0] if addresses else "",
+        pod_ips=tuple(PodIP(ip=ip) for ip in addresses),
+        start_time=old.start_time,
+        container_statuses=statuses,
+        init_container_statuses=init_statuses,
+        qos_class=pod.status.qos_class or qos_class,
+    )
+
+
+def _regular_in_sandbox(pod: Pod, runtime: PodRuntimeStatus) -> bool:
+    regular = {c.name for c in pod.spec.containers}
+    return any(c.name in regular for c in runtime.active_containers)
+
+
+def _addresses(
+    pod: Pod, runtime: PodRuntimeStatus, node: NodeFacts, old: PodStatus
+) -> tuple[str, ...]:
+    """The pod's addresses: first of the node's primary family, then first of the other."""
+    if pod.spec.host_network:
+        return node.host_ips
+    ips = runtime.ips or tuple(p.ip for p in old.pod_ips)
+    if not ips:
+        return ()
+    primary = ip_address(node.host_ips[0]).version if node.host_ips else ip_address(ips[0]).version
+    ordered = sorted(ips, key=lambda ip: ip_address(ip).version != primary)
+    first = ordered[0]
+    other = next((ip for ip in ordered if ip_address(ip).version != ip_address(first).version), "")
+    return (first, other) if other else (first,)
+
+
+def with_note(status: PodStatus, reason: str, message: str) -> PodStatus:
+    """The same status with a reason and message for people."""
+    return replace(status, reason=reason, message=message)

@@ -1,0 +1,198 @@
+"""Where the newest status of every pod lives.
+
+Statuses carry a version that rises with every change, so that a writer (an API client) sends
+each change at least once and in order. Without a writer the store serves ``/pods``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from nodeagent.api import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Pod,
+    PodStatus,
+)
+from nodeagent.clock import Clock
+from nodeagent.log import Log
+from nodeagent.model import PodUID
+from nodeagent.model.restart import is_sidecar, restartable
+from nodeagent.pods.conditions import find
+from nodeagent.pods.container_statuses import (
+    VANISHED_EXIT_CODE,
+    VANISHED_REASON,
+    VANISHED_TERMINATED,
+    by_name,
+)
+from nodeagent.pods.phase import FAILED, TERMINAL
+from nodeagent.pods.status import is_static
+
+log = Log("status")
+
+_MESSAGE_BUDGET: Final = 12288
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedStatus:
+    """A stored status; ``version`` rises by one with every change."""
+
+    status: PodStatus
+    version: int
+    pod: Pod
+
+
+class StatusManager:
+    """Stores statuses; decides nothing but what a change is.
+
+    Args:
+        clock: wall clock, for transition and start times.
+        changed: called with the pod's UID after every change.
+    """
+
+    def __init__(self, clock: Clock, changed: Callable[[PodUID], None] | None = None) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._stored: dict[PodUID, VersionedStatus] = {}
+        self.refused = 0
+        """Status updates refused because a container would have come back to life."""
+
+    def get(self, uid: PodUID) -> PodStatus | None:
+        """The stored status."""
+        stored = self._stored.get(uid)
+        return stored.status if stored else None
+
+    def versioned(self, uid: PodUID) -> VersionedStatus | None:
+        """The stored status with its version."""
+        return self._stored.get(uid)
+
+    def __iter__(self) -> Iterator[PodUID]:
+        return iter(tuple(self._stored))
+
+    def set(self, pod: Pod, status: PodStatus) -> bool:
+        """Store a status; False when nothing changed or the change was refused."""
+        uid = PodUID(pod.metadata.uid)
+        old = self.get(uid) or pod.status
+        if back := _back_to_life(pod, old, status):
+            self.refused += 1
+            log.warning("status_refused", pod=_label(pod), container=back, cause="it had ended")
+            return False
+        return self._store(pod, normalise(pod, self._dated(old, status)))
+
+    def terminate_pod(self, pod: Pod) -> None:
+        """Nothing of the pod runs any more: close every container that still looks alive."""
+        uid = PodUID(pod.metadata.uid)
+        status = self.get(uid) or pod.status
+        regular = tuple(_closed(s) for s in status.container_statuses)
+        init = _close_init(status)
+        phase = status.phase
+        if not is_static(pod) and phase not in TERMINAL:
+            phase = FAILED
+        closed = replace(
+            status, container_statuses=regular, init_container_statuses=init, phase=phase
+        )
+        self._store(pod, normalise(pod, self._dated(status, closed)))
+
+    def remove_orphans(self, known: Iterable[PodUID]) -> None:
+        """Forget statuses of pods that are not in ``known``."""
+        keep = frozenset(known)
+        for uid in [u for u in self._stored if u not in keep]:
+            del self._stored[uid]
+
+    def _store(self, pod: Pod, status: PodStatus) -> bool:
+        uid = PodUID(pod.metadata.uid)
+        stored = self._stored.get(uid)
+        if stored is not None and stored.status == status:
+            return False
+        self._stored[uid] = VersionedStatus(status, stored.version + 1 if stored else 1, pod)
+        if self._changed is not None:
+            self._changed(uid)
+        return True
+
+    def _dated(self, old: PodStatus, new: PodStatus) -> PodStatus:
+        now = self._clock.now().replace(microsecond=0)
+        conditions = []
+        for condition in new.conditions:
+            before = find(old.conditions, condition.type)
+            moved = before is None or before.status != condition.status
+            stamp = now if moved or before is None else before.last_transition_time or now
+            conditions.append(replace(condition, last_transition_time=stamp))
+        start = old.start_time or new.start_time or now
+        return replace(new, conditions=tuple(conditions), start_time=start)
+
+
+def normalise(pod: Pod, status: PodStatus) -> PodStatus:
+    """Cut long termination messages so that the status stays small."""
+    spec = pod.spec
+    count = len(spec.containers) + len(spec.init_containers) + len(spec.ephemeral_containers)
+    limit = _MESSAGE_BUDGET // max(count, 1)
+    return replace(
+        status,
+        container_statuses=tuple(_cut(s, limit) for s in status.container_statuses),
+        init_container_statuses=tuple(_cut(s, limit) for s in status.init_container_statuses),
+    )
+
+
+def _cut(status: ContainerStatus, limit: int) -> ContainerStatus:
+    return replace(
+        status,
+        state=_cut_state(status.state, limit),
+        last_state=_cut_state(status.last_state, limit),
+    )
+
+
+def _cut_state(state: ContainerState, limit: int) -> ContainerState:
+    end = state.terminated
+    if end is None or len(end.message.encode()) <= limit:
+        return state
+    short = end.message.encode()[:limit].decode(errors="ignore")
+    return replace(state, terminated=replace(end, message=short))
+
+
+def _back_to_life(pod: Pod, old: PodStatus, new: PodStatus) -> str:
+    """Name of a container that had ended for good and would come back, "" for none."""
+    before = {**by_name(old.init_container_statuses), **by_name(old.container_statuses)}
+    after = {**by_name(new.init_container_statuses), **by_name(new.container_statuses)}
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        then, now = before.get(container.name), after.get(container.name)
+        if then is None or now is None or is_sidecar(container):
+            continue
+        ended = then.state.terminated
+        if ended is None or now.state.terminated is not None:
+            continue
+        if not restartable(pod, container, ended.exit_code):
+            return container.name
+    return ""
+
+
+def _closed(status: ContainerStatus) -> ContainerStatus:
+    if status.state.terminated is not None:
+        return status
+    end = ContainerStateTerminated(
+        exit_code=VANISHED_EXIT_CODE,
+        reason=VANISHED_REASON,
+        message=VANISHED_TERMINATED,
+        container_id=status.container_id,
+    )
+    return replace(status, state=ContainerState(terminated=end), ready=False, started=False)
+
+
+def _close_init(status: PodStatus) -> tuple[ContainerStatus, ...]:
+    """Init containers up to the last one that had begun; at least the first."""
+    statuses = status.init_container_statuses
+    begun = [
+        i
+        for i, s in enumerate(statuses)
+        if s.state.waiting is None or s.last_state.terminated is not None
+    ]
+    last = max(begun, default=0)
+    return tuple(_closed(s) if i <= last else s for i, s in enumerate(statuses))
+
+
+def _label(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

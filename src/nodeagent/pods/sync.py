@@ -1,0 +1,304 @@
+"""The four sync calls of a pod worker: bring one pod to where it should be.
+
+docs/behaviour/workers.md, "Sync calls". Each call is idempotent: it reads what is, does what
+is missing, and says in the stored status what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from nodeagent.api import ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
+from nodeagent.clock import Clock
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import (
+    BackOffError,
+    ContainerError,
+    NetworkNotReadyError,
+    PodRuntimeStatus,
+    PodUID,
+    RuntimePod,
+    SyncError,
+    UpdateType,
+)
+from nodeagent.model.volumes import MountedVolume
+from nodeagent.pods.container_statuses import StatusContext
+from nodeagent.pods.phase import PENDING, TERMINAL
+from nodeagent.pods.protocols import PodEvents, StatusFn
+from nodeagent.pods.status import NodeFacts, generate_pod_status, is_static
+from nodeagent.pods.status_manager import StatusManager
+
+log = Log("sync")
+
+UNSUPPORTED = "UnsupportedField"
+
+
+class SyncOutcome(Protocol):
+    """What a runtime sync reports."""
+
+    @property
+    def errors(self) -> Mapping[str, ContainerError]:
+        """Why containers are not running, by name."""
+        ...
+
+    @property
+    def sandbox_error(self) -> SyncError | None:
+        """Why the pod as a whole could not be brought up."""
+        ...
+
+
+class PodRuntime(Protocol):
+    """The runtime side, as the sync calls need it."""
+
+    async def sync_pod(
+        self, pod: Pod, status: PodRuntimeStatus, volumes: Mapping[str, MountedVolume]
+    ) -> SyncOutcome:
+        """Do what the pod needs in the runtime."""
+        ...
+
+    async def kill_pod(
+        self, pod: Pod | None, status: PodRuntimeStatus, grace_override: int | None
+    ) -> None:
+        """Stop all containers and sandboxes.
+
+        Raises:
+            SyncError: something could not be stopped.
+        """
+        ...
+
+    def start_error(self, uid: PodUID, container: str) -> ContainerError | None:
+        """Why a container could not be started the last time."""
+        ...
+
+
+class Volumes(Protocol):
+    """The volumes of pods."""
+
+    async def mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
+        """Make all volumes of the pod ready.
+
+        Raises:
+            SyncError: one cannot be made ready.
+        """
+        ...
+
+    async def unmount(self, uid: PodUID) -> None:
+        """Remove what was made for the pod.
+
+        Raises:
+            SyncError: something is still there.
+        """
+        ...
+
+
+class PodSync:
+    """Implements the worker's sync calls.
+
+    Args:
+        runtime: the runtime side.
+        volumes: the pod's volumes.
+        statuses: where statuses are stored.
+        inspect: a fresh look at one pod in the runtime, without a cache.
+        events: event recorder.
+        unsupported: fields of a pod that this version cannot honour.
+        qos_class: quality-of-service class of a spec.
+        network_error: why the runtime's network is not ready, "" when it is.
+        runtime_name: scheme of container ids.
+        node: addresses of the node.
+        clock: wall clock, for what is shown.
+        journal: flight recorder.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: PodRuntime,
+        volumes: Volumes,
+        statuses: StatusManager,
+        inspect: Callable[[PodUID], Awaitable[PodRuntimeStatus]],
+        events: PodEvents,
+        unsupported: Callable[[Pod], Sequence[str]],
+        qos_class: Callable[[Pod], str],
+        network_error: Callable[[], str],
+        runtime_name: Callable[[], str],
+        node: Callable[[], NodeFacts],
+        clock: Clock,
+        journal: Journal,
+    ) -> None:
+        self._runtime = runtime
+        self._volumes = volumes
+        self._statuses = statuses
+        self._inspect = inspect
+        self._events = events
+        self._unsupported = unsupported
+        self._qos_class = qos_class
+        self._network_error = network_error
+        self._runtime_name = runtime_name
+        self._node = node
+        self._clock = clock
+        self._journal = journal
+
+    async def sync_pod(
+        self, update_type: UpdateType, pod: Pod, mirror: Pod | None, status: PodRuntimeStatus
+    ) -> bool:
+        """Bring a pod up, or keep it up; True when it has ended for good.
+
+        Raises:
+            NetworkNotReadyError: the pod needs a network that is not ready.
+            BackOffError: all that is missing waits for a back-off.
+            SyncError: something failed.
+        """
+        shown = self._generate(pod, status)
+        if shown.phase in TERMINAL:
+            self._store(pod, shown)
+            return True
+        if fields := self._unsupported(pod):
+            self._refuse(pod, shown, fields)
+            return False
+        self._store(pod, self._without_refusal(shown))
+        network = self._network_error()
+        if network and not pod.spec.host_network:
+            self._events.event(
+                pod, "Warning", "NetworkNotReady", f"network is not ready: {network}"
+            )
+            raise NetworkNotReadyError(network)
+        volumes = await self._mount(pod)
+        outcome = await self._runtime.sync_pod(pod, status, volumes)
+        if outcome.errors:
+            # Why a container waits is shown at once, not at the next sync.
+            self._store(pod, self._without_refusal(self._generate(pod, status)))
+        _raise_for(outcome)
+        return False
+
+    async def sync_terminating_pod(
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        grace: int | None,
+        status_fn: StatusFn | None,
+    ) -> None:
+        """Stop everything of a pod.
+
+        Raises:
+            SyncError: something still runs.
+        """
+        shown = self._generate(pod, status)
+        if status_fn is not None:
+            shown = status_fn(shown)
+        self._store(pod, shown)
+        try:
+            await self._runtime.kill_pod(pod, status, grace)
+        except SyncError as error:
+            self._events.event(pod, "Warning", "FailedKillPod", f"error killing pod: {error}")
+            raise
+        uid = PodUID(pod.metadata.uid)
+        after = await self._inspect(uid)
+        if running := after.running:
+            names = ", ".join(sorted(c.name for c in running))
+            msg = f"containers still run after they were stopped: {names}"
+            raise SyncError(msg, reason="FailedKillPod")
+        self._store(pod, self._generate(pod, after, final=True))
+
+    async def sync_terminating_runtime_pod(
+        self, running: RuntimePod, status: PodRuntimeStatus
+    ) -> None:
+        """Stop a pod that only the runtime knows.
+
+        Raises:
+            SyncError: something still runs.
+        """
+        log.info("orphan_stopped", pod=f"{running.namespace}/{running.name}", uid=running.uid)
+        await self._runtime.kill_pod(None, status, 1)
+
+    async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
+        """Clean up after a pod whose containers have all ended.
+
+        Raises:
+            SyncError: something could not be removed.
+        """
+        self._store(pod, self._generate(pod, status, final=True))
+        await self._volumes.unmount(PodUID(pod.metadata.uid))
+        self._statuses.terminate_pod(pod)
+        self._journal.record("sync", "PodTerminated", pod.metadata.uid)
+
+    def _generate(self, pod: Pod, status: PodRuntimeStatus, *, final: bool = False) -> PodStatus:
+        uid = PodUID(pod.metadata.uid)
+
+        def reason(container: str) -> ContainerError | None:
+            return self._runtime.start_error(uid, container)
+
+        return generate_pod_status(
+            pod,
+            status,
+            self._statuses.get(uid) or pod.status,
+            StatusContext(self._runtime_name(), reason),
+            self._node(),
+            qos_class=self._qos_class(pod),
+            now=self._clock.now(),
+            final=final,
+        )
+
+    def _store(self, pod: Pod, status: PodStatus) -> None:
+        before = self._statuses.get(PodUID(pod.metadata.uid))
+        if not self._statuses.set(pod, status):
+            return
+        if before is None or before.phase != status.phase:
+            self._journal.record(
+                "status", f"Phase{status.phase}", pod.metadata.uid, status.message or status.reason
+            )
+
+    async def _mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
+        try:
+            return await self._volumes.mount(pod)
+        except SyncError as error:
+            text = f"Unable to attach or mount volumes: {error}"
+            self._events.event(pod, "Warning", error.reason, text)
+            raise
+
+    def _refuse(self, pod: Pod, shown: PodStatus, fields: Sequence[str]) -> None:
+        """A pod that asks for what we cannot do waits and says so; what runs goes on."""
+        message = f"not supported by this version of nodeagent: {', '.join(fields)}"
+        waiting = ContainerState(waiting=ContainerStateWaiting(reason=UNSUPPORTED, message=message))
+        refused = replace(
+            shown,
+            phase=shown.phase or PENDING,
+            reason=UNSUPPORTED,
+            message=message,
+            container_statuses=tuple(_refused(s, waiting) for s in shown.container_statuses),
+        )
+        before = self._statuses.get(PodUID(pod.metadata.uid))
+        self._store(pod, refused)
+        if before is None or before.message != message:
+            self._events.event(pod, "Warning", UNSUPPORTED, message)
+            log.warning("pod_refused", pod=_label(pod), static=is_static(pod), cause=message)
+
+    @staticmethod
+    def _without_refusal(status: PodStatus) -> PodStatus:
+        if status.reason != UNSUPPORTED:
+            return status
+        return replace(status, reason="", message="")
+
+
+def _refused(status: ContainerStatus, waiting: ContainerState) -> ContainerStatus:
+    return replace(status, state=waiting) if status.state.waiting is not None else status
+
+
+def _raise_for(outcome: SyncOutcome) -> None:
+    """Turn what went wrong into the error that decides when to try again."""
+    if outcome.sandbox_error is not None:
+        raise outcome.sandbox_error
+    if not outcome.errors:
+        return
+    text = "; ".join(f"{name}: {e.reason}: {e.message}" for name, e in outcome.errors.items())
+    waits = [e.until for e in outcome.errors.values()]
+    if all(until is not None for until in waits):
+        raise BackOffError(text, until=min(u for u in waits if u is not None))
+    raise SyncError(text, reason=next(iter(outcome.errors.values())).reason)
+
+
+def _label(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
