@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
 import anyio
 from anyio import CancelScope
-from grpclib.metadata import encode_metadata
+from grpclib.metadata import encode_metadata, encode_timeout
 from h2.exceptions import ProtocolError
 from multidict import MultiDict
 
@@ -31,6 +31,7 @@ MAX_PATH: Final = 107
 """Bytes that the kernel takes as the path of a unix socket."""
 
 _SILENCE: Final = 1.0
+_NO_LIMIT: Final = 10_000_000.0
 
 
 class Message(Protocol):
@@ -194,7 +195,7 @@ class RpcChannel:
             try:
                 with CancelScope(deadline=anyio.current_time() + limit) as scope:
                     call = Call(await self._current_link(), scope)
-                    await call.send(_headers(method, metadata), payload)
+                    await call.send(_headers(method, limit, metadata), payload)
                     data = await call.receive()
                     if data is not None:
                         await call.finish()
@@ -232,7 +233,7 @@ class RpcChannel:
         try:
             with _named(method), CancelScope(deadline=anyio.current_time() + limit) as scope:
                 call = Call(await self._current_link(), scope)
-                await call.send(_headers(method, metadata), payload)
+                await call.send(_headers(method, math.inf, metadata), payload)
             _raise_if_cut(call, scope, method, limit)
             assert call is not None
             yield Replies(call, reply, _short(method), idle_timeout)
@@ -292,7 +293,9 @@ def _explain(exc: OSError) -> str:
     return exc.strerror or str(exc)
 
 
-def _headers(method: str, metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+def _headers(
+    method: str, limit: float, metadata: Mapping[str, str] | None
+) -> list[tuple[str, str]]:
     headers = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -302,6 +305,9 @@ def _headers(method: str, metadata: Mapping[str, str] | None) -> list[tuple[str,
         ("content-type", "application/grpc"),
         ("user-agent", "nodeagent"),
     ]
+    if limit < _NO_LIMIT:
+        # A little later than our own deadline, so that ours is the one that is reported.
+        headers.append(("grpc-timeout", encode_timeout(limit + 1)))
     if metadata:
         headers.extend(encode_metadata(MultiDict(metadata)))
     return headers

@@ -412,3 +412,50 @@ async def test_a_reply_that_is_no_message_is_internal(path: str) -> None:
     async with rpc.serve_unix([Odd()], path), rpc.RpcChannel(path) as channel:
         with pytest.raises(rpc.Internal, match="Check: internal: the reply is not a"):
             await check(channel)
+
+
+async def test_the_server_sees_what_grpc_clients_send_and_the_callers_metadata(path: str) -> None:
+    seen: list[Any] = []
+
+    class Looking(Health):
+        def __mapping__(self):  # type: ignore[no-untyped-def]
+            mapping = super().__mapping__()
+            inner = mapping[CHECK].func
+
+            async def look(stream: Any) -> None:
+                seen.append(stream.metadata)
+                await inner(stream)
+
+            return {CHECK: mapping[CHECK]._replace(func=look)}
+
+    async with rpc.serve_unix([Looking()], path), rpc.RpcChannel(path) as channel:
+        await channel.unary(
+            CHECK,
+            health.HealthCheckRequest(),
+            health.HealthCheckResponse,
+            timeout=5,
+            metadata={"containerd-namespace": "k8s.io"},
+        )
+    assert seen[0]["containerd-namespace"] == "k8s.io"
+
+
+async def test_the_authority_is_localhost(path: str) -> None:
+    import h2.config
+    import h2.connection
+    import h2.events
+
+    headers: dict[bytes, bytes] = {}
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        while data := await reader.read(65536):
+            for event in connection.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived):
+                    headers.update(event.headers)
+                    writer.close()
+
+    async with raw_server(path, peer), rpc.RpcChannel(path) as channel:
+        with pytest.raises(rpc.Unavailable):
+            await check(channel)
+    assert headers[b":authority"] == b"localhost"
+    assert headers[b"grpc-timeout"] == b"11S"
