@@ -28,7 +28,7 @@ from nodeagent.model import (
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.container_statuses import StatusContext
 from nodeagent.pods.phase import PENDING, TERMINAL
-from nodeagent.pods.protocols import PodEvents, StatusFn
+from nodeagent.pods.protocols import EventRecorder, StatusFn
 from nodeagent.pods.status import NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
 
@@ -103,7 +103,7 @@ class PodSync:
         volumes: the pod's volumes.
         statuses: where statuses are stored.
         inspect: a fresh look at one pod in the runtime, without a cache.
-        events: event recorder.
+        record: event recorder.
         unsupported: fields of a pod that this version cannot honour.
         qos_class: quality-of-service class of a spec.
         network_error: why the runtime's network is not ready, "" when it is.
@@ -120,7 +120,7 @@ class PodSync:
         volumes: Volumes,
         statuses: StatusManager,
         inspect: Callable[[PodUID], Awaitable[PodRuntimeStatus]],
-        events: PodEvents,
+        record: EventRecorder,
         unsupported: Callable[[Pod], Sequence[str]],
         qos_class: Callable[[Pod], str],
         network_error: Callable[[], str],
@@ -133,7 +133,7 @@ class PodSync:
         self._volumes = volumes
         self._statuses = statuses
         self._inspect = inspect
-        self._events = events
+        self._record = record
         self._unsupported = unsupported
         self._qos_class = qos_class
         self._network_error = network_error
@@ -162,9 +162,7 @@ class PodSync:
         self._store(pod, self._without_refusal(shown))
         network = self._network_error()
         if network and not pod.spec.host_network:
-            self._events.event(
-                pod, "Warning", "NetworkNotReady", f"network is not ready: {network}"
-            )
+            self._record(pod, "Warning", "NetworkNotReady", f"network is not ready: {network}")
             raise NetworkNotReadyError(network)
         volumes = await self._mount(pod)
         outcome = await self._runtime.sync_pod(pod, status, volumes)
@@ -193,7 +191,7 @@ class PodSync:
         try:
             await self._runtime.kill_pod(pod, status, grace)
         except SyncError as error:
-            self._events.event(pod, "Warning", "FailedKillPod", f"error killing pod: {error}")
+            self._record(pod, "Warning", "FailedKillPod", f"error killing pod: {error}")
             raise
         uid = PodUID(pod.metadata.uid)
         after = await self._inspect(uid)
@@ -256,7 +254,7 @@ class PodSync:
             return await self._volumes.mount(pod)
         except SyncError as error:
             text = f"Unable to attach or mount volumes: {error}"
-            self._events.event(pod, "Warning", error.reason, text)
+            self._record(pod, "Warning", error.reason, text)
             raise
 
     def _refuse(self, pod: Pod, shown: PodStatus, fields: Sequence[str]) -> None:
@@ -273,7 +271,7 @@ class PodSync:
         before = self._statuses.get(PodUID(pod.metadata.uid))
         self._store(pod, refused)
         if before is None or before.message != message:
-            self._events.event(pod, "Warning", UNSUPPORTED, message)
+            self._record(pod, "Warning", UNSUPPORTED, message)
             log.warning("pod_refused", pod=_label(pod), static=is_static(pod), cause=message)
 
     @staticmethod

@@ -1,0 +1,266 @@
+"""Pods from manifest files: a look at once, after every change, and once a period.
+
+A change on disk is only a hint to look again; every snapshot comes from a full look. Bad files
+change nothing that runs (docs/behaviour/sources.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio import TASK_STATUS_IGNORED, to_thread
+from anyio.abc import TaskStatus
+from prometheus_client import CollectorRegistry, Gauge
+
+from nodeagent.api.documents import Identity, decode_manifest
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import FILE_SOURCE, Snapshot
+from nodeagent.sources.checkpoint import ManifestCheckpoint
+from nodeagent.sources.manifest_scan import FileSeen, PathSeen, is_leftover, scan
+from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
+from nodeagent.sources.source import Publish
+
+log = Log("source.file")
+
+_WATCH_STEP_MS: Final = 50
+_WATCH_DEBOUNCE_MS: Final = 400
+_REWATCH_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 5.0
+
+
+class FileSource:
+    """Static pods from directories and single files.
+
+    Args:
+        paths: manifest directories and files; of two that give one pod the earlier counts.
+        node_name: name of the node.
+        period: seconds between full rescans.
+        checkpoint: where the last good documents are kept, or None.
+        journal: flight recorder.
+        registry: for the verdict metric, or None.
+        watch: react to changes at once; False leaves the periodic rescan.
+    """
+
+    name = FILE_SOURCE
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        node_name: str,
+        *,
+        period: float = 20.0,
+        checkpoint: ManifestCheckpoint | None = None,
+        journal: Journal | None = None,
+        registry: CollectorRegistry | None = None,
+        watch: bool = True,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._node_name = node_name
+        self._period = period
+        self._checkpoint = checkpoint
+        self._journal = journal or Journal()
+        self._watch = watch
+        self._stamps: dict[Path, tuple[int, ...]] = {}
+        self._decoded: dict[Path, FileVerdicts] = {}
+        self._in_force: Mapping[Identity, InForce] = {}
+        self._sent: tuple[InForce, ...] | None = None
+        self._saved: tuple[tuple[Path, bytes], ...] | None = None
+        self._reported: dict[Path, tuple[str, ...]] = {}
+        self._warned: dict[Path, tuple[str, ...]] = {}
+        self._looking = anyio.Lock()
+        self.selection = Selection({}, (), {})
+        """What the last look found: pods in force and the verdict of every file."""
+        self._gauge = None
+        if registry is not None:
+            self._gauge = Gauge(
+                "nodeagent_manifest_documents",
+                "Documents in manifest files by verdict",
+                ["verdict"],
+                registry=registry,
+            )
+
+    async def run(
+        self, publish: Publish, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
+    ) -> None:
+        """Publish a snapshot at once and after every change, until cancelled."""
+        if self._checkpoint is not None:
+            self._in_force = await to_thread.run_sync(self._checkpoint.load)
+        stop = anyio.Event()
+        try:
+            async with anyio.create_task_group() as tg:
+                if self._watch:
+                    tg.start_soon(self._watch_all, stop, publish)
+                await self.look(publish)
+                task_status.started()
+                while True:
+                    await anyio.sleep(self._period)
+                    await self.look(publish)
+        finally:
+            # The watcher's thread looks at this between its steps; without it, ending takes long.
+            stop.set()
+
+    async def _watch_all(self, stop: anyio.Event, publish: Publish) -> None:
+        """Look again after every change below the paths; survives their going and coming."""
+        while True:
+            present = await to_thread.run_sync(_watchable, self._paths)
+            if present:
+                try:
+                    await self._watch_once(present, stop, publish)
+                except (OSError, RuntimeError) as error:
+                    # Nothing can be watched just now: the periodic rescan still looks.
+                    log.warning("watch_failed", paths=len(present), cause=str(error))
+            await anyio.sleep(_REWATCH_SECONDS)
+            if await to_thread.run_sync(_watchable, self._paths) != present:
+                await self.look(publish)
+
+    async def _watch_once(
+        self, present: Sequence[Path], stop: anyio.Event, publish: Publish
+    ) -> None:
+        from watchfiles import awatch
+
+        changes = awatch(
+            *present,
+            watch_filter=lambda _change, path: not is_leftover(Path(path).name),
+            debounce=_WATCH_DEBOUNCE_MS,
+            step=_WATCH_STEP_MS,
+            rust_timeout=1000,
+            yield_on_timeout=True,
+            stop_event=stop,
+            recursive=False,
+        )
+        async with aclosing(changes):
+            async for change in changes:
+                if change:
+                    await self.look(publish)
+                elif await to_thread.run_sync(_watchable, self._paths) != present:
+                    return
+
+    async def look(self, publish: Publish) -> None:
+        """Look at all files; publish a snapshot unless it equals the last one."""
+        async with self._looking:
+            seen = await to_thread.run_sync(scan, self._paths, self._stamps)
+            files = await to_thread.run_sync(self._judge_files, seen)
+            selection = select(files, self._in_force, self._node_name)
+            self._report(seen, selection)
+            self._in_force = selection.pods
+            self.selection = selection
+            documents = tuple(selection.pods.values())
+            await self._save(documents)
+            if self._sent is not None and _same(self._sent, documents):
+                return
+            await publish(Snapshot(self.name, tuple(d.pod for d in documents)))
+            self._sent = documents
+
+    def _judge_files(self, seen: Sequence[PathSeen]) -> list[FileVerdicts]:
+        """Verdicts of all files in order; only changed ones are decoded again."""
+        judged: list[FileVerdicts] = []
+        present: set[Path] = set()
+        for path in seen:
+            if path.problem and not path.missing:
+                # The path cannot be read at all: what it gave stays in force.
+                judged.extend(self._remembered_below(path, present))
+                continue
+            for file in path.files:
+                if file.path not in present:
+                    present.add(file.path)
+                    judged.append(self._judge_file(file))
+        for gone in [p for p in self._decoded if p not in present]:
+            del self._decoded[gone]
+            self._stamps.pop(gone, None)
+        return judged
+
+    def _remembered_below(self, path: PathSeen, present: set[Path]) -> list[FileVerdicts]:
+        supplied = {d.path for d in self._in_force.values()}
+        below = [p for p in supplied if p == path.path or p.parent == path.path]
+        present.update(below)
+        return [FileVerdicts(p, problem=path.problem) for p in sorted(below)]
+
+    def _judge_file(self, file: FileSeen) -> FileVerdicts:
+        if file.problem:
+            self._stamps.pop(file.path, None)
+            judged = FileVerdicts(file.path, problem=file.problem)
+        elif file.data is None:
+            return self._decoded[file.path]
+        else:
+            judged = FileVerdicts(file.path, tuple(decode_manifest(file.data, file.path.name)))
+            assert file.stamp is not None
+            self._stamps[file.path] = file.stamp
+        self._decoded[file.path] = judged
+        return judged
+
+    async def _save(self, documents: Sequence[InForce]) -> None:
+        state = tuple((d.path, d.written) for d in documents)
+        if self._checkpoint is None or state == self._saved:
+            return
+        try:
+            await to_thread.run_sync(self._checkpoint.save, documents)
+            self._saved = state
+        except OSError as error:
+            log.warning("checkpoint_not_saved", cause=str(error))
+
+    def _report(self, seen: Sequence[PathSeen], selection: Selection) -> None:
+        """Say each verdict once, and again when it changes."""
+        lines: dict[Path, tuple[str, ...]] = {}
+        for path in seen:
+            if path.problem:
+                lines[path.path] = (f"{path.path}: {path.problem}",)
+        for file in selection.verdicts:
+            found = (f"{file.path.name}: {file.problem}",) if file.problem else ()
+            errors = tuple(line for v in file.verdicts for line in v.error_lines())
+            lines[file.path] = (*found, *errors)
+            self._report_warnings(file)
+        for file_path, texts in lines.items():
+            if texts != self._reported.get(file_path, ()):
+                self._report_file(file_path, texts, selection)
+        self._reported = lines
+        if self._gauge is not None:
+            bad = sum(
+                bool(f.problem) + sum(bool(v.errors) for v in f.verdicts)
+                for f in selection.verdicts
+            )
+            self._gauge.labels("bad").set(bad)
+            self._gauge.labels("good").set(len(selection.pods) - len(selection.kept))
+            self._gauge.labels("kept").set(len(selection.kept))
+
+    def _report_file(self, path: Path, texts: Sequence[str], selection: Selection) -> None:
+        kept = [f"{i.namespace}/{i.name}" for i, p in selection.kept.items() if p == path]
+        for text in texts:
+            log.warning("manifest_refused", verdict=text, file=str(path))
+            self._journal.record("source", "ManifestRefused", why=text, file=str(path))
+        if kept:
+            log.warning("last_good_kept", pods=",".join(kept), file=str(path))
+            self._journal.record("source", "LastGoodKept", why=", ".join(kept), file=str(path))
+        if not texts and self._reported.get(path):
+            log.info("manifest_good_again", file=str(path))
+            self._journal.record("source", "ManifestGood", file=str(path))
+
+    def _report_warnings(self, file: FileVerdicts) -> None:
+        before = self._warned.get(file.path)
+        texts = tuple(line for v in file.verdicts for line in v.warning_lines())
+        if texts == (before or ()):
+            return
+        self._warned[file.path] = texts
+        for text in texts:
+            log.warning("manifest_warning", verdict=text, file=str(file.path))
+            self._journal.record("source", "ManifestWarning", why=text, file=str(file.path))
+
+
+def _same(before: Sequence[InForce], after: Sequence[InForce]) -> bool:
+    return len(before) == len(after) and all(
+        a.pod is b.pod for a, b in zip(before, after, strict=True)
+    )
+
+
+def _watchable(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """What to watch: directories themselves, and of single files the directory they lie in."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        directory = path if path.is_dir() else path.parent
+        if directory.is_dir():
+            found[directory] = None
+    return tuple(found)

@@ -1,0 +1,137 @@
+"""Which documents of a file source are in force. Pure (docs/behaviour/sources.md, "Selection").
+
+A pod stays as it is while its document is bad; of two files that give one pod the first by
+name counts; a document that moves to another file keeps the pod's UID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.api import Pod
+from nodeagent.api.documents import Identity, Verdict
+from nodeagent.sources.static_pod import document_uid, judge_static_pod
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """One document in force.
+
+    Attributes:
+        identity: namespace and name as written.
+        path: the file that supplies it.
+        written: the document in its one form.
+        uid: the pod's UID.
+        pod: the static pod.
+    """
+
+    identity: Identity
+    path: Path
+    written: bytes
+    uid: str
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerdicts:
+    """All that one file says; ``problem`` when it could not be read at all."""
+
+    path: Path
+    verdicts: tuple[Verdict, ...] = ()
+    problem: str = ""
+
+    def may_concern(self, identity: Identity) -> bool:
+        """Whether the file may be meant to supply that pod and fails to."""
+        return bool(self.problem) or any(v.may_concern(identity) for v in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is in force after a look at the files.
+
+    Attributes:
+        pods: by identity, in the order of files and documents.
+        verdicts: final verdicts by file, validation included.
+        kept: identities whose last good document stays in force, with the file at fault.
+    """
+
+    pods: Mapping[Identity, InForce]
+    verdicts: tuple[FileVerdicts, ...]
+    kept: Mapping[Identity, Path]
+
+
+def select(
+    files: Sequence[FileVerdicts], before: Mapping[Identity, InForce], node_name: str
+) -> Selection:
+    """Decide what is in force.
+
+    Args:
+        files: verdicts of all files, in the order in which they count.
+        before: what was in force.
+        node_name: name of the node.
+    """
+    pods: dict[Identity, InForce] = {}
+    uids: dict[str, Identity] = {}
+    judged: list[FileVerdicts] = []
+    for file in files:
+        verdicts = []
+        for verdict in file.verdicts:
+            final, found = _judge(verdict, file.path, before, pods, uids, node_name)
+            verdicts.append(final)
+            if found is not None:
+                pods[found.identity] = found
+                uids[found.uid] = found.identity
+        judged.append(FileVerdicts(file.path, tuple(verdicts), file.problem))
+    kept = dict(_kept(judged, before, pods))
+    for identity in kept:
+        pods[identity] = before[identity]
+    return Selection(pods, tuple(judged), kept)
+
+
+def _judge(
+    verdict: Verdict,
+    path: Path,
+    before: Mapping[Identity, InForce],
+    pods: Mapping[Identity, InForce],
+    uids: Mapping[str, Identity],
+    node_name: str,
+) -> tuple[Verdict, InForce | None]:
+    identity = verdict.identity
+    if verdict.pod is None or identity is None:
+        return judge_static_pod(verdict, "", node_name)[0], None
+    if identity in pods:
+        first = pods[identity].path
+        text = f"duplicate: {first.name} already gives the pod {identity.namespace}/{identity.name}"
+        if first == path:
+            text = f"duplicate: an earlier document gives {identity.namespace}/{identity.name}"
+        return verdict.rejected([("metadata.name", text)]), None
+    old = before.get(identity)
+    if old is not None and old.written == verdict.written:
+        # The same document, here or in another file: the very same pod.
+        return verdict, InForce(identity, path, old.written, old.uid, old.pod)
+    uid = document_uid(verdict.written, node_name, f"file:{path}")
+    final, pod = judge_static_pod(verdict, uid, node_name)
+    if pod is None:
+        return final, None
+    if (other := uids.get(pod.metadata.uid)) is not None:
+        text = f"duplicate: the pod {other.namespace}/{other.name} has the same uid"
+        return verdict.rejected([("metadata.uid", text)]), None
+    return final, InForce(identity, path, verdict.written, pod.metadata.uid, pod)
+
+
+def _kept(
+    files: Iterable[FileVerdicts],
+    before: Mapping[Identity, InForce],
+    pods: Mapping[Identity, InForce],
+) -> Iterator[tuple[Identity, Path]]:
+    """Pods whose file is there and bad: their last good document stays in force."""
+    by_path = {file.path: file for file in files}
+    for identity, old in before.items():
+        file, now = by_path.get(old.path), pods.get(identity)
+        if file is None or not file.may_concern(identity):
+            continue
+        # Another file that gives the same pod must not take over because this one is bad.
+        if now is None or (now.path != old.path and now.written != old.written):
+            yield identity, old.path

@@ -1,0 +1,83 @@
+"""What makes a written pod a static pod of this node. Pure (docs/behaviour/sources.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from msgspec.structs import replace
+
+from nodeagent.api import Pod, PodStatus, Toleration
+from nodeagent.api.defaults import set_defaults
+from nodeagent.api.documents import DEFAULT_NAMESPACE, Verdict
+from nodeagent.api.validation import validate_pod
+from nodeagent.model import PodUID
+
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
+_UID_LENGTH: Final = 32
+
+
+def document_uid(written: bytes, node_name: str, origin: str) -> PodUID:
+    """A pod's UID from its document as written, its node and where it lies.
+
+    Args:
+        written: the document in its one form (``Verdict.written``).
+        node_name: name of the node.
+        origin: ``file:/path`` or ``url:...``.
+    """
+    digest = hashlib.sha256()
+    for part in (written, node_name.encode(), origin.encode()):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return PodUID(digest.hexdigest()[:_UID_LENGTH])
+
+
+def make_static_pod(pod: Pod, uid: str, node_name: str, *, tolerate: bool = True) -> Pod:
+    """The pod that runs here: named after the node, with defaults, hash and phase.
+
+    Args:
+        pod: the pod as written.
+        uid: UID to give it; one that was written stays.
+        node_name: name of the node.
+        tolerate: add the toleration of NoExecute taints that pods from files get.
+    """
+    full = set_defaults(pod)
+    uid = full.metadata.uid or uid
+    metadata = replace(
+        full.metadata,
+        uid=uid,
+        name=f"{full.metadata.name}-{node_name.lower()}",
+        namespace=full.metadata.namespace or DEFAULT_NAMESPACE,
+        annotations={**full.metadata.annotations, CONFIG_HASH: uid},
+    )
+    spec = replace(full.spec, node_name=node_name)
+    if tolerate:
+        spec = replace(spec, tolerations=_tolerating(spec.tolerations))
+    status: PodStatus = replace(full.status, phase="Pending")
+    return replace(full, metadata=metadata, spec=spec, status=status)
+
+
+def _tolerating(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    everything = Toleration(operator="Exists", effect="NoExecute")
+    return tolerations if everything in tolerations else (*tolerations, everything)
+
+
+def judge_static_pod(
+    verdict: Verdict, uid: str, node_name: str, *, tolerate: bool = True
+) -> tuple[Verdict, Pod | None]:
+    """Turn a good document into a static pod, or its verdict into a bad one."""
+    if verdict.pod is None:
+        return verdict, None
+    if not verdict.pod.metadata.name:
+        detail = "generateName does not name a static pod" if _generated(verdict.pod) else ""
+        text = f"required: {detail}" if detail else "required"
+        return verdict.rejected([("metadata.name", text)]), None
+    pod = make_static_pod(verdict.pod, uid, node_name, tolerate=tolerate)
+    faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in validate_pod(pod)]
+    if faults:
+        return verdict.rejected(faults), None
+    return verdict, pod
+
+
+def _generated(pod: Pod) -> bool:
+    return bool(pod.metadata.generate_name)

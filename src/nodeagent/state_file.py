@@ -1,0 +1,116 @@
+"""Small files of state that survive a crash: written whole or not at all.
+
+A damaged or unknown file is moved aside and reported; the caller rebuilds what it held.
+All functions block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from nodeagent.log import Log
+
+log = Log("state")
+
+_MODE: Final = 0o600
+_DIR_MODE: Final = 0o700
+
+
+class StateFile:
+    """One file of JSON state with a version and a checksum.
+
+    Args:
+        path: where it lies; its directory is made with mode 0700 when missing.
+        version: format of the content; another version counts as damage.
+    """
+
+    def __init__(self, path: Path, version: int = 1) -> None:
+        self.path = path
+        self._version = version
+
+    def save(self, content: Any) -> None:
+        """Write ``content`` (JSON-able) atomically and durably, with mode 0600.
+
+        Raises:
+            OSError: it could not be written; the old content is untouched.
+        """
+        body = msgspec.json.encode(content)
+        envelope = {"version": self._version, "crc32": zlib.crc32(body)}
+        data = msgspec.json.encode({**envelope, "content": msgspec.Raw(body)})
+        self.path.parent.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
+        write_atomically(self.path, data)
+
+    def load(self) -> Any:
+        """The content, or None when there is none or it is damaged (then moved aside)."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("state_unreadable", file=str(self.path), cause=error.strerror)
+            return None
+        try:
+            envelope = msgspec.json.decode(data, type=_Envelope)
+            if envelope.version != self._version:
+                return self._set_aside(f"written by another version ({envelope.version})")
+            if zlib.crc32(bytes(envelope.content)) != envelope.crc32:
+                return self._set_aside("checksum does not match")
+            return msgspec.json.decode(envelope.content)
+        except msgspec.DecodeError as error:
+            return self._set_aside(str(error))
+
+    def _set_aside(self, cause: str) -> None:
+        aside = self.path.with_name(self.path.name + ".damaged")
+        try:
+            self.path.replace(aside)
+        except OSError as error:
+            log.warning("state_damaged", file=str(self.path), cause=cause, kept=error.strerror)
+        else:
+            log.warning("state_damaged", file=str(self.path), cause=cause, moved_to=str(aside))
+
+
+class _Envelope(msgspec.Struct):
+    version: int
+    crc32: int
+    content: msgspec.Raw
+
+
+def write_atomically(path: Path, data: bytes, mode: int = _MODE) -> None:
+    """Replace a file's content: temporary file, fsync, rename, fsync of the directory.
+
+    Raises:
+        OSError: it could not be written; the old content is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _fsync_directory(path.parent)
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync a directory; the rename itself is done.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
