@@ -1,0 +1,104 @@
+"""Figures about pods and their workers, under the kubelet's names."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from nodeagent.pods.worker_state import WorkerPhase
+
+DEFAULT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LIFECYCLES: Final = (WorkerPhase.SYNC, WorkerPhase.TERMINATING, WorkerPhase.TERMINATED)
+_CONFIGS: Final = {
+    "desired": ("", "true"),
+    "orphan": ("", "true"),
+    "runtime_only": ("unknown",),
+}
+
+
+def static_label(static: bool | None) -> str:
+    """The kubelet's label value for a static pod, another pod, and an unknown one."""
+    if static is None:
+        return "unknown"
+    return "true" if static else ""
+
+
+class PodMetrics:
+    """The metrics of this package.
+
+    Args:
+        registry: where they are registered; two agents in one process have two.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.worker_duration = Histogram(
+            "kubelet_pod_worker_duration_seconds",
+            "Seconds from the cause of a sync to its end, by operation: create, update, sync, "
+            "kill, terminated",
+            ["operation_type"],
+            buckets=DEFAULT_BUCKETS,
+            registry=registry,
+        )
+        self.worker_start_duration = Histogram(
+            "kubelet_pod_worker_start_duration_seconds",
+            "Seconds from seeing a pod to starting its worker",
+            buckets=DEFAULT_BUCKETS,
+            registry=registry,
+        )
+        self.containers_per_pod = Histogram(
+            "kubelet_containers_per_pod_count",
+            "Containers of each pod that starts",
+            buckets=(1, 2, 4, 8, 16),
+            registry=registry,
+        )
+        self.desired_pods = self._pods_gauge(
+            "kubelet_desired_pods", "Pods that the node is to run", registry
+        )
+        self.active_pods = self._pods_gauge(
+            "kubelet_active_pods", "Pods that hold resources of the node", registry
+        )
+        self.mirror_pods = Gauge(
+            "kubelet_mirror_pods", "Mirror pods that are known", registry=registry
+        )
+        self.working_pods = Gauge(
+            "kubelet_working_pods",
+            "Pods that have a worker, by lifecycle, origin and kind",
+            ["lifecycle", "config", "static"],
+            registry=registry,
+        )
+        self.orphaned_runtime_pods = Counter(
+            "kubelet_orphaned_runtime_pods_total",
+            "Pods found in the runtime that nobody wants",
+            registry=registry,
+        )
+        self.restarted_pods = Counter(
+            "kubelet_restarted_pods_total",
+            "Pods started again under the UID of one that had ended",
+            ["static"],
+            registry=registry,
+        )
+        self.admission_rejections = Counter(
+            "kubelet_admission_rejections_total",
+            "Pods that were not admitted",
+            ["reason"],
+            registry=registry,
+        )
+
+    @staticmethod
+    def _pods_gauge(name: str, text: str, registry: CollectorRegistry) -> Gauge:
+        gauge = Gauge(name, text, ["static"], registry=registry)
+        for value in ("", "true"):
+            gauge.labels(value)
+        return gauge
+
+    def set_working(self, working: Iterable[tuple[WorkerPhase, str, str]]) -> None:
+        """Show how many workers there are per (phase, config, static label)."""
+        tally = Tally(working)
+        for lifecycle in _LIFECYCLES:
+            for config, statics in _CONFIGS.items():
+                for static in statics:
+                    figure = tally[(lifecycle, config, static)]
+                    self.working_pods.labels(lifecycle.value, config, static).set(figure)

@@ -1,0 +1,124 @@
+"""What this package needs from its neighbours, stated by the one who needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from nodeagent.api import Pod, PodStatus
+from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod, UpdateType
+
+StatusFn: TypeAlias = Callable[[PodStatus], PodStatus]
+"""Changes a pod's status while it terminates (an eviction's reason and message)."""
+
+
+class PodSyncer(Protocol):
+    """Performs one step for one pod. A worker never runs two of them for one UID at once.
+
+    Every method may be cancelled at any await; what must not be torn apart is shielded
+    inside. A raised exception is logged and retried after the back-off that
+    docs/behaviour/workers.md gives for it.
+    """
+
+    async def sync_pod(
+        self, update_type: UpdateType, pod: Pod, mirror: Pod | None, status: PodRuntimeStatus
+    ) -> bool:
+        """Bring the pod to its desired state; True when it has ended by itself."""
+        ...
+
+    async def sync_terminating_pod(
+        self, pod: Pod, status: PodRuntimeStatus, grace: int | None, status_fn: StatusFn | None
+    ) -> None:
+        """Stop every container; returns when none runs. ``grace`` None means the pod's own."""
+        ...
+
+    async def sync_terminating_runtime_pod(
+        self, running: RuntimePod, status: PodRuntimeStatus
+    ) -> None:
+        """Stop what the runtime runs for a pod that no source describes."""
+        ...
+
+    async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
+        """Release what the stopped pod held: volumes, directories, its final status."""
+        ...
+
+
+class PodCacheReader(Protocol):
+    """PLEG's cache of what the runtime said about each pod."""
+
+    def get(self, uid: PodUID) -> PodRuntimeStatus:
+        """What is known now; an unknown pod has an empty status."""
+        ...
+
+    async def get_newer_than(self, uid: PodUID, time: float) -> PodRuntimeStatus:
+        """Wait for a look at the pod later than ``time`` (loop time).
+
+        Raises:
+            Exception: the inspection error that was recorded for the pod.
+        """
+        ...
+
+
+class RuntimeGate(Protocol):
+    """Whether the runtime can be worked with."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can."""
+        ...
+
+    def errors(self) -> Sequence[str]:
+        """Why it cannot."""
+        ...
+
+    async def wait_ready(self) -> None:
+        """Return once it can."""
+        ...
+
+
+class EventRecorder(Protocol):
+    """Where events about pods go."""
+
+    def __call__(self, pod: Pod, kind: str, reason: str, message: str) -> None:
+        """Record one event; never blocks. ``kind`` is Normal or Warning."""
+        ...
+
+
+class RuntimePodLister(Protocol):
+    """Lists what the runtime has."""
+
+    async def list_pods(self) -> Mapping[PodUID, RuntimePod]:
+        """Every pod the runtime knows.
+
+        Raises:
+            Exception: the runtime did not answer; nothing may be concluded.
+        """
+        ...
+
+
+class PodStatusStore(Protocol):
+    """The statuses that the agent has computed."""
+
+    def get(self, uid: PodUID) -> PodStatus | None:
+        """The last status of the pod, if any."""
+        ...
+
+    def set(self, pod: Pod, status: PodStatus) -> bool:
+        """Store a new status; False when it changed nothing."""
+        ...
+
+    def remove_orphans(self, known: Iterable[PodUID]) -> None:
+        """Forget the statuses of all pods that are not in ``known``."""
+        ...
+
+
+class ProbeResultSink(Protocol):
+    """Where readiness and startup results are noted."""
+
+    def set_container_readiness(self, uid: PodUID, container_id: str, *, ready: bool) -> None:
+        """The container's readiness changed."""
+        ...
+
+    def set_container_startup(self, uid: PodUID, container_id: str, *, started: bool) -> None:
+        """The container's startup probe changed its mind."""
+        ...
