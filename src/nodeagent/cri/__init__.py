@@ -1,5 +1,23 @@
 """The container runtime interface: protocols, the gRPC client, interned lists, event feeds."""
 
+from nodeagent.cri.client import STARTUP_TIMEOUT, CRIClient, connect
+from nodeagent.cri.endpoint import DEFAULT_ENDPOINT, socket_path
+from nodeagent.cri.events import ContainerEventFeed, CRIEventFeed, RuntimeHint
+from nodeagent.cri.interned import InternTable
+from nodeagent.cri.metrics import RuntimeMetrics
 from nodeagent.cri.services import ImageService, RuntimeService
 
-__all__ = ["ImageService", "RuntimeService"]
+__all__ = [
+    "DEFAULT_ENDPOINT",
+    "STARTUP_TIMEOUT",
+    "CRIClient",
+    "CRIEventFeed",
+    "ContainerEventFeed",
+    "ImageService",
+    "InternTable",
+    "RuntimeHint",
+    "RuntimeMetrics",
+    "RuntimeService",
+    "connect",
+    "socket_path",
+]

@@ -1,6 +1,6 @@
 """The one door to gRPC: connections, deadlines, reconnecting, errors by code, and serving."""
 
-from nodeagent.rpc.channel import MAX_PATH, Message, Replies, RpcChannel, check_path
+from nodeagent.rpc.channel import MAX_PATH, Message, Replies, RpcChannel, check_path, decode
 from nodeagent.rpc.errors import (
     Aborted,
     AlreadyExists,
@@ -49,6 +49,7 @@ __all__ = [
     "Unimplemented",
     "Unknown",
     "check_path",
+    "decode",
     "error_for",
     "serve_unix",
 ]

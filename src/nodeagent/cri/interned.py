@@ -1,0 +1,161 @@
+"""Interned lists: decode only what changed since the last list.
+
+At rest a relist answers with the same items over and over. A list response is one repeated
+message field, so it is cut into the bytes of its items by reading tags and lengths only, and
+each slice is looked up among those of the last list. What is found there is the *same object*
+as before; only the rest is decoded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from nodeagent.rpc import Internal
+
+if TYPE_CHECKING:
+    from nodeagent.rpc import Message
+
+Item = TypeVar("Item", bound="Message")
+
+# Wire types of protobuf.
+_BYTES: Final = 2
+_GROUP: Final = 3
+_END_GROUP: Final = 4
+
+
+class InternTable(Generic[Item]):
+    """Decodes lists of one message type; remembers the last one.
+
+    Items are shared between lists: treat them as immutable.
+
+    Args:
+        item: the type of the items.
+        field: the number of the repeated field in the list message.
+    """
+
+    def __init__(self, item: type[Item], field: int = 1) -> None:
+        self._item = item
+        self._field = field
+        self._known: dict[bytes, Item] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def decode(self, data: bytes, *, remember: bool = True) -> tuple[Item, ...]:
+        """Decode a list response, in the order of the wire.
+
+        Args:
+            data: the encoded list message; fields other than the list are passed over.
+            remember: replace what the table knows by this list. A list of only some of the
+                items is better not remembered.
+
+        Raises:
+            Internal: the bytes are damaged. The table is then as it was.
+        """
+        known = self._known
+        fresh: dict[bytes, Item] = {}
+        items: list[Item] = []
+        for piece in cut(data, self._field):
+            item = known.get(piece)
+            if item is None:
+                item = fresh.get(piece)
+                if item is None:
+                    item = self._parse(piece, len(items))
+            fresh[piece] = item
+            items.append(item)
+        if remember:
+            self._known = fresh
+        return tuple(items)
+
+    def _parse(self, piece: bytes, index: int) -> Item:
+        try:
+            return self._item.parse(piece)
+        except Exception as exc:
+            msg = f"item {index} of the list is not a {self._item.__name__}: {exc!r}"
+            raise Internal(msg) from exc
+
+
+def cut(data: bytes, field: int) -> list[bytes]:
+    """Cut a message into the values of one repeated, length-delimited field.
+
+    Other fields, also of kinds this code does not know, are passed over.
+
+    Raises:
+        Internal: the bytes do not make whole fields.
+    """
+    pieces: list[bytes] = []
+    wanted = field << 3 | _BYTES
+    position, size = 0, len(data)
+    try:
+        while position < size:
+            start = position
+            tag = data[position]
+            position += 1
+            if tag >= 0x80:
+                tag, position = _varint(data, start)
+            if tag != wanted:
+                position = _skip(data, tag, position)
+                if position > size:
+                    raise IndexError
+                continue
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                length, position = _varint(data, position - 1)
+            end = position + length
+            if end > size:
+                raise IndexError
+            pieces.append(data[position:end])
+            position = end
+    except IndexError as exc:
+        msg = f"the list is damaged: it ends inside item {len(pieces)}, after {size} bytes"
+        raise Internal(msg) from exc
+    return pieces
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    msg = f"the list is damaged: a number at byte {position} has no end"
+    raise Internal(msg)
+
+
+def _skip(data: bytes, tag: int, position: int) -> int:
+    """Return where the field that ``tag`` began ends."""
+    match tag & 7:
+        case 0:  # varint
+            return _varint(data, position)[1]
+        case 1:  # fixed 64 bits
+            return position + 8
+        case 2:  # bytes
+            length, position = _varint(data, position)
+            return position + length
+        case 3:  # group
+            return _skip_group(data, tag >> 3, position)
+        case 5:  # fixed 32 bits
+            return position + 4
+        case kind:
+            msg = f"the list is damaged: kind {kind} of field {tag >> 3} at byte {position}"
+            raise Internal(msg)
+
+
+def _skip_group(data: bytes, number: int, position: int) -> int:
+    # Groups nest; each entry is the number of one that is still open.
+    open_groups = [number]
+    while open_groups:
+        tag, position = _varint(data, position)
+        if tag & 7 == _GROUP:
+            open_groups.append(tag >> 3)
+        elif tag & 7 == _END_GROUP:
+            if open_groups.pop() != tag >> 3:
+                msg = f"the list is damaged: group {tag >> 3} ends at byte {position} unopened"
+                raise Internal(msg)
+        else:
+            position = _skip(data, tag, position)
+    return position

@@ -1,0 +1,84 @@
+"""Metrics of runtime calls, under the kubelet's names."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from prometheus_client import Counter, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import CollectorRegistry
+
+# From 5 ms, two and a half times each, to a little over 12 minutes.
+_BUCKETS: Final = tuple(0.005 * 2.5**step for step in range(14))
+
+
+class RuntimeMetrics:
+    """Counts and times runtime calls by operation.
+
+    Args:
+        registry: where the metrics are registered; one instance for each registry.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.operations = Counter(
+            "kubelet_runtime_operations",
+            "Runtime operations by type.",
+            ["operation_type"],
+            registry=registry,
+        )
+        self.errors = Counter(
+            "kubelet_runtime_operations_errors",
+            "Runtime operations that failed, by type.",
+            ["operation_type"],
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "kubelet_runtime_operations_duration_seconds",
+            "How long runtime operations take, by type.",
+            ["operation_type"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.sandbox_duration = Histogram(
+            "kubelet_run_podsandbox_duration_seconds",
+            "How long starting a pod sandbox takes, by runtime handler.",
+            ["runtime_handler"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.sandbox_errors = Counter(
+            "kubelet_run_podsandbox_errors",
+            "Pod sandboxes that failed to start, by runtime handler.",
+            ["runtime_handler"],
+            registry=registry,
+        )
+
+    @contextmanager
+    def operation(self, kind: str) -> Iterator[None]:
+        """Count and time one operation; one that is cancelled counts as no error."""
+        self.operations.labels(kind).inc()
+        began = anyio.current_time()
+        try:
+            yield
+        except Exception:
+            self.errors.labels(kind).inc()
+            raise
+        finally:
+            self.duration.labels(kind).observe(anyio.current_time() - began)
+
+    @contextmanager
+    def sandbox_start(self, handler: str) -> Iterator[None]:
+        """Count and time the start of one sandbox."""
+        began = anyio.current_time()
+        try:
+            yield
+        except Exception:
+            self.sandbox_errors.labels(handler).inc()
+            raise
+        finally:
+            self.sandbox_duration.labels(handler).observe(anyio.current_time() - began)
