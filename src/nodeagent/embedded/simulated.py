@@ -1,0 +1,223 @@
+"""Containers without processes: scripted lives on the event loop's time.
+
+What a container does is decided, first match wins, by the script given for ``pod/container``
+or ``container`` in Python, by the annotation ``embedded.nodeagent/script.<container>`` of its
+pod, by a command that is easy to foretell (``sleep 5``, ``true``, ``false``, ``exit 3`` and
+``sh -c`` lines made of these), and else by the default script: it runs until it is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from nodeagent.clock import Clock, SystemClock
+from nodeagent.embedded.backend import DiskUsage, ExecResult, Recovered, StartError, Usage
+from nodeagent.embedded.records import ContainerRecord, Exit, RunState
+from nodeagent.embedded.script_text import script_from_annotation, script_from_command
+from nodeagent.rpc import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nodeagent.embedded.records import SandboxRecord
+
+ANNOTATION: Final = "embedded.nodeagent/script."
+_FORCED: Final = 128 + signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How the instances of one container live.
+
+    Attributes:
+        exits: for each attempt in turn: seconds it runs, and its exit code.
+        repeat: attempts past the end of ``exits`` do as the last one; else they run on.
+        start_error: when not empty, starting fails with this message.
+        stop_after: seconds from the stop signal to the end; longer than the grace means killed.
+        stop_code: exit code after the stop signal.
+        exec_result: what any command run in it gives.
+        exec_after: seconds that such a command takes.
+        usage: what it uses while it runs.
+    """
+
+    exits: Sequence[tuple[float, int]] = ()
+    repeat: bool = False
+    start_error: str = ""
+    stop_after: float = 0.0
+    stop_code: int = 128 + signal.SIGTERM
+    exec_result: ExecResult = field(default_factory=ExecResult)
+    exec_after: float = 0.0
+    usage: Usage = field(default_factory=lambda: Usage(memory_bytes=2**20, processes=1))
+
+    def end_of(self, attempt: int) -> tuple[float, int] | None:
+        """When and how the attempt ends by itself, None for never."""
+        if attempt < len(self.exits):
+            return self.exits[attempt]
+        return self.exits[-1] if self.repeat and self.exits else None
+
+
+class SimulatedBackend:
+    """Runs nothing, and says that containers run and end as their scripts have it.
+
+    Args:
+        scripts: by ``pod/container`` or ``container``; may be changed at any time.
+        default: for all other containers.
+        latency: seconds that calls take, by CRI method name.
+        clock: wall time for the stamps.
+    """
+
+    name = "simulated"
+
+    def __init__(
+        self,
+        scripts: Mapping[str, Script] | None = None,
+        *,
+        default: Script | None = None,
+        latency: Mapping[str, float] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.scripts: dict[str, Script] = dict(scripts or {})
+        self.default = default or Script()
+        self.latency: dict[str, float] = dict(latency or {})
+        self._clock: Clock = clock or SystemClock()
+        self._on_exit: Callable[[ContainerRecord, Exit], None] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._own: dict[str, Script] = {}
+
+    @asynccontextmanager
+    async def open(self, on_exit: Callable[[ContainerRecord, Exit], None]) -> AsyncIterator[None]:
+        """Scripts run inside the context."""
+        self._on_exit = on_exit
+        try:
+            yield
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    async def pace(self, method: str) -> None:
+        """Wait for the latency of the method."""
+        if seconds := self.latency.get(method, 0.0):
+            await anyio.sleep(seconds)
+
+    def info(self) -> Mapping[str, str]:
+        """Nothing more to say."""
+        return {}
+
+    def warnings(self, container: ContainerRecord) -> Sequence[str]:
+        """Everything is honoured where nothing happens."""
+        del container
+        return ()
+
+    async def create_sandbox(self, sandbox: SandboxRecord) -> None:
+        """Nothing to prepare."""
+
+    async def stop_sandbox(self, sandbox: SandboxRecord) -> None:
+        """Nothing to stop."""
+
+    async def remove_sandbox(self, sandbox: SandboxRecord) -> None:
+        """Nothing to remove."""
+
+    async def create(self, container: ContainerRecord, sandbox: SandboxRecord) -> None:
+        """Choose the script."""
+        self._own[container.id] = self._choose(container, sandbox)
+
+    async def start(self, container: ContainerRecord, sandbox: SandboxRecord) -> int:
+        """Begin the script."""
+        del sandbox
+        script, now = self._script(container), self._clock.time_ns()
+        if script.start_error:
+            raise StartError(Exit(128, now, "StartError", script.start_error))
+        if end := script.end_of(container.metadata.attempt):
+            self._end_after(container, *end)
+        return now
+
+    def signal(self, container: ContainerRecord, number: int) -> None:
+        """End it after its ``stop_after``, or at once for SIGKILL."""
+        if number == signal.SIGKILL:
+            self._end(container, _FORCED)
+            return
+        script = self._script(container)
+        self._end_after(container, script.stop_after, script.stop_code)
+
+    async def remove(self, container: ContainerRecord) -> None:
+        """Forget the script."""
+        self._own.pop(container.id, None)
+        if timer := self._timers.pop(container.id, None):
+            timer.cancel()
+
+    async def exec_sync(
+        self, container: ContainerRecord, cmd: Sequence[str], timeout: float | None
+    ) -> ExecResult:
+        """Give the result of the script after its time."""
+        del cmd
+        script = self._script(container)
+        if timeout is not None and script.exec_after > timeout:
+            await anyio.sleep(timeout)
+            msg = f"failed to exec in container: timeout {timeout:g}s exceeded"
+            raise DeadlineExceeded(msg)
+        await anyio.sleep(script.exec_after)
+        return script.exec_result
+
+    async def reopen_log(self, container: ContainerRecord) -> None:
+        """There is no log."""
+
+    async def usage(self, containers: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
+        """What the scripts say."""
+        return {one.id: self._script(one).usage for one in containers}
+
+    async def disk_usage(self) -> DiskUsage:
+        """Nothing is on disk."""
+        return DiskUsage("/", 0, 0)
+
+    async def save_images(self, references: Sequence[str]) -> None:
+        """Nothing is remembered."""
+
+    async def recover(self) -> Recovered:
+        """Nothing is left of an earlier server."""
+        return Recovered()
+
+    # -- for tests
+
+    def end(self, container: ContainerRecord, code: int) -> None:
+        """End a running container now."""
+        self._end(container, code)
+
+    # -- inner workings
+
+    def _script(self, container: ContainerRecord) -> Script:
+        return self._own.get(container.id, self.default)
+
+    def _choose(self, container: ContainerRecord, sandbox: SandboxRecord) -> Script:
+        pod, name = sandbox.metadata.name, container.name
+        for key in (f"{pod}/{name}", name):
+            if key in self.scripts:
+                return self.scripts[key]
+        if text := sandbox.config.annotations.get(ANNOTATION + name):
+            exits, repeat = script_from_annotation(text)
+            return replace(self.default, exits=exits, repeat=repeat)
+        end = script_from_command([*container.config.command, *container.config.args])
+        return replace(self.default, exits=(end,), repeat=True) if end else self.default
+
+    def _end_after(self, container: ContainerRecord, seconds: float, code: int) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        timer = self._timers.get(container.id)
+        if timer is not None and timer.when() <= due:
+            return  # it ends sooner by itself
+        if timer is not None:
+            timer.cancel()
+        self._timers[container.id] = loop.call_at(due, self._end, container, code)
+
+    def _end(self, container: ContainerRecord, code: int) -> None:
+        if timer := self._timers.pop(container.id, None):
+            timer.cancel()
+        if container.state is RunState.RUNNING and self._on_exit is not None:
+            self._on_exit(container, Exit(code, self._clock.time_ns()))
