@@ -1,0 +1,117 @@
+"""What happened to a pod between two looks at it: a table, without clock or runtime.
+
+docs/behaviour/pleg.md, "Events". A sandbox counts like a container: ready is running, not
+ready is exited.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from nodeagent.model import (
+    ContainerState,
+    PodLifecycleEvent,
+    PodLifecycleEventType,
+    PodUID,
+    RuntimePod,
+    SandboxState,
+)
+
+STARTED: Final = PodLifecycleEventType.CONTAINER_STARTED
+DIED: Final = PodLifecycleEventType.CONTAINER_DIED
+REMOVED: Final = PodLifecycleEventType.CONTAINER_REMOVED
+CHANGED: Final = PodLifecycleEventType.CONTAINER_CHANGED
+POD_SYNC: Final = PodLifecycleEventType.POD_SYNC
+
+WAKING: Final = frozenset({STARTED, DIED, POD_SYNC})
+"""Events that make the sync loop look at the pod; one of them is enough."""
+
+
+class Seen(enum.Enum):
+    """How a look found one container or sandbox."""
+
+    ABSENT = enum.auto()
+    CREATED = enum.auto()
+    RUNNING = enum.auto()
+    EXITED = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+_CONTAINERS: Final[Mapping[ContainerState, Seen]] = MappingProxyType(
+    {
+        ContainerState.CREATED: Seen.CREATED,
+        ContainerState.RUNNING: Seen.RUNNING,
+        ContainerState.EXITED: Seen.EXITED,
+        ContainerState.UNKNOWN: Seen.UNKNOWN,
+    }
+)
+_SANDBOXES: Final[Mapping[SandboxState, Seen]] = MappingProxyType(
+    {SandboxState.READY: Seen.RUNNING, SandboxState.NOT_READY: Seen.EXITED}
+)
+
+
+def transition(before: Seen, after: Seen) -> tuple[PodLifecycleEventType, ...]:
+    """Name the events of one container or sandbox seen first so, then so."""
+    if before is after:
+        return ()
+    match after:
+        case Seen.RUNNING:
+            return (STARTED,)
+        case Seen.EXITED:
+            return (DIED,)
+        case Seen.CREATED | Seen.UNKNOWN:
+            return (CHANGED,)
+        case Seen.ABSENT:
+            return (REMOVED,) if before is Seen.EXITED else (DIED, REMOVED)
+
+
+def compute_events(old: RuntimePod | None, new: RuntimePod | None) -> tuple[PodLifecycleEvent, ...]:
+    """Name all that happened to one pod between two looks.
+
+    Args:
+        old: the earlier look; None when the pod was not there.
+        new: the later look; None when the pod is not there.
+
+    Returns:
+        The events of containers, then those of sandboxes, each ordered by id. A container
+        that turned UNKNOWN adds one POD_SYNC, unless another event wakes the pod anyway.
+    """
+    uid = _uid(old, new)
+    if old is new or uid is None:
+        return ()
+    steps = [*_steps(_containers(old), _containers(new)), *_steps(_sandboxes(old), _sandboxes(new))]
+    events = [
+        PodLifecycleEvent(uid, kind, id_)
+        for id_, before, after in steps
+        for kind in transition(before, after)
+    ]
+    turned_unknown = any(after is Seen.UNKNOWN for _, _, after in steps)
+    if turned_unknown and not any(event.type in WAKING for event in events):
+        events.append(PodLifecycleEvent(uid, POD_SYNC))
+    return tuple(events)
+
+
+def _uid(old: RuntimePod | None, new: RuntimePod | None) -> PodUID | None:
+    if new is not None:
+        return new.uid
+    return None if old is None else old.uid
+
+
+def _steps(
+    before: Mapping[str, Seen], after: Mapping[str, Seen]
+) -> Iterator[tuple[str, Seen, Seen]]:
+    for id_ in sorted(before.keys() | after.keys()):
+        step = before.get(id_, Seen.ABSENT), after.get(id_, Seen.ABSENT)
+        if step[0] is not step[1]:
+            yield id_, *step
+
+
+def _containers(pod: RuntimePod | None) -> dict[str, Seen]:
+    return {} if pod is None else {c.id: _CONTAINERS[c.state] for c in pod.containers}
+
+
+def _sandboxes(pod: RuntimePod | None) -> dict[str, Seen]:
+    return {} if pod is None else {s.id: _SANDBOXES[s.state] for s in pod.sandboxes}

@@ -1,0 +1,228 @@
+"""Looks at single pods: inspects those that changed, and those that someone asked about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from nodeagent.aio import PatientLimiter
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import PodRuntimeStatus
+from nodeagent.pleg.books import Books
+from nodeagent.pleg.cache import PodCache
+from nodeagent.pleg.calls import Lister, SupersededError, ask_runtime
+from nodeagent.pleg.errors import InspectionError
+from nodeagent.pleg.health import Trouble
+from nodeagent.pleg.metrics import PlegMetrics
+from nodeagent.pleg.settings import PlegSettings
+from nodeagent.pleg.speaker import Speaker
+from nodeagent.pleg.tracked import TrackedPod, View
+
+log: Final = Log("pleg")
+
+
+class PodLooker:
+    """At most one task per pod, a bounded number of them at work (docs/behaviour/pleg.md).
+
+    Args:
+        lister: the runtime.
+        cache: where inspections go.
+        books: the tracked pods.
+        speaker: tells the sync loop.
+        metrics: durations and drops.
+        journal: looks that failed.
+        settings: durations and bounds.
+    """
+
+    def __init__(
+        self,
+        lister: Lister,
+        cache: PodCache,
+        books: Books,
+        speaker: Speaker,
+        metrics: PlegMetrics,
+        journal: Journal,
+        settings: PlegSettings,
+    ) -> None:
+        self._lister = lister
+        self._cache = cache
+        self._books = books
+        self._speaker = speaker
+        self._metrics = metrics
+        self._journal = journal
+        self._settings = settings
+        self._slots = PatientLimiter(settings.concurrency, settings.patience)
+        # Pods that hung or failed before retry in a lane of their own, off everyone's way.
+        self._second_tries = PatientLimiter(settings.concurrency, settings.patience)
+        self._asked: set[TrackedPod] = set()
+        self._busy = 0
+        self._idle = anyio.Event()
+        self.tasks: TaskGroup | None = None
+        """Where looks run; None while PLEG does not run."""
+        self.last_relist: float | None = None
+        """Start of the last good look at all pods."""
+
+    async def settled(self) -> None:
+        """Wait until no pod is being looked at."""
+        while self._busy:
+            await self._idle.wait()
+
+    def offer(self, pod: TrackedPod, view: View) -> None:
+        """Act on what a relist found of one pod, now or when its task comes to it."""
+        if view.at <= pod.seen_at:
+            return  # a look at this pod alone has begun later and been faster
+        self._books.name(pod, view.pod)
+        if not pod.busy and not pod.needs_inspection(view):
+            self._take(pod, view)
+            return
+        pod.waiting = view
+        self._hold_if_behind(pod)
+        if not pod.busy:
+            self._begin(pod)
+        elif pod.outdated_by(view, anyio.current_time(), self._settings.patience):
+            pod.give_up()
+
+    def ask(self, pod: TrackedPod) -> None:
+        """Look at a pod at once, or leave it to the next relist when too many were asked for."""
+        self._books.unsettle(pod)
+        if self.tasks is None:
+            return  # the first relist comes at once
+        if pod not in self._asked and len(self._asked) >= self._settings.max_requests:
+            self._metrics.dropped_requests.inc()
+            return
+        self._asked.add(pod)
+        pod.asked_at = anyio.current_time()
+        if not pod.busy:
+            self._begin(pod)
+
+    def _begin(self, pod: TrackedPod) -> None:
+        assert self.tasks is not None, "a look at a pod needs a running PLEG"
+        pod.busy = True
+        self._busy += 1
+        self._books.unsettle(pod)
+        self.tasks.start_soon(self._attend, pod)
+
+    async def _attend(self, pod: TrackedPod) -> None:
+        """Look at one pod until nothing is waiting or asked for."""
+        try:
+            while pod.waiting is not None or pod.asked_at is not None:
+                if pod.asked_at is not None and pod.waiting is None:
+                    await anyio.sleep_until(pod.asked_at + self._settings.request_delay)
+                lane = self._slots if pod.trouble is None else self._second_tries
+                async with lane.slot():
+                    await self._look(pod)
+        except Exception as error:  # noqa: BLE001 - a fault about one pod must not stop the rest
+            log.fault("look_failed", error, uid=pod.uid, pod=pod.name)
+            self._journal.record("pleg", "LookFailed", pod.uid, repr(error))
+            pod.reinspect = True
+        finally:
+            pod.busy = False
+            self._answered(pod)
+            self._busy -= 1
+            self._idle.set()
+            self._idle = anyio.Event()
+
+    def _answered(self, pod: TrackedPod) -> None:
+        pod.asked_at = None
+        self._asked.discard(pod)
+
+    async def _look(self, pod: TrackedPod) -> None:
+        asked_at = pod.asked_at
+        if asked_at is not None:
+            self._answered(pod)
+            if not self._seen_since(pod, asked_at):
+                await self._fetch(pod, asked_at)
+        view, pod.waiting = pod.waiting, None
+        if view is None or view.at <= pod.seen_at:
+            return
+        if pod.needs_inspection(view):
+            self._cache.hold(pod.uid)
+            await self._inspect(pod, view)
+        else:
+            self._take(pod, view)
+
+    def _seen_since(self, pod: TrackedPod, asked_at: float) -> bool:
+        looks = (pod.seen_at, self.last_relist, pod.waiting.at if pod.waiting else None)
+        return any(look is not None and look > asked_at for look in looks)
+
+    async def _fetch(self, pod: TrackedPod, asked_at: float) -> None:
+        """List this pod alone; what is found waits for :meth:`_look`."""
+        if anyio.current_time() <= asked_at:
+            await anyio.sleep(self._settings.request_delay)
+        pod.fetching_at = at = anyio.current_time()
+        timeout = self._settings.inspect_timeout
+        try:
+            found = await ask_runtime(pod, timeout, lambda c: self._lister.get_pod(pod.uid, c))
+        except SupersededError:
+            return
+        except InspectionError as error:
+            # No harm done: the next relist looks at this pod too.
+            log.debug("look_failed", uid=pod.uid, pod=pod.name, error=str(error))
+            self._journal.record("pleg", "LookFailed", pod.uid, error.cause, rpc=error.rpc)
+            return
+        finally:
+            pod.fetching_at = None
+        self._books.name(pod, found)
+        if pod.waiting is None or pod.waiting.at < at:
+            pod.waiting = View(found, at, audit=False)
+
+    async def _inspect(self, pod: TrackedPod, view: View) -> None:
+        target = view.pod
+        assert target is not None, "what is not there cannot be inspected"
+        pod.looking = target
+        began = anyio.current_time()
+        timeout = self._settings.inspect_timeout
+        try:
+            status = await ask_runtime(pod, timeout, lambda c: self._lister.inspect(target, c))
+        except SupersededError:
+            return
+        except InspectionError as error:
+            pod.reinspect = True
+            self._books.degrade(pod, Trouble(error.rpc, began, error.cause))
+            self._cache.set_error(pod.uid, error, anyio.current_time())
+            return
+        finally:
+            pod.looking = None
+            self._metrics.pod_relist_duration.observe(anyio.current_time() - began)
+        pod.owes_sync |= pod.reinspect
+        pod.reinspect = False
+        pod.inspected = target
+        self._cache.set(pod.uid, keep_ips(status, self._cache.get(pod.uid)), view.at)
+        self._finish(pod, view)
+
+    def _take(self, pod: TrackedPod, view: View) -> None:
+        """Act on a view that needs no inspection."""
+        pod.inspected = view.pod
+        if view.pod is None:
+            pod.reinspect = False
+            pod.warned.clear()
+            self._cache.delete(pod.uid, view.at)
+        else:
+            self._cache.set_observed(pod.uid, view.at)
+        self._finish(pod, view)
+
+    def _finish(self, pod: TrackedPod, view: View) -> None:
+        pod.seen_at = view.at
+        self._hold_if_behind(pod)
+        self._books.recover(pod)
+        self._speaker.say(pod, view)
+        if view.audit:
+            self._books.settle(pod)
+        else:
+            # The next list may be the same objects as one that began before this look.
+            self._books.unsettle(pod)
+
+    def _hold_if_behind(self, pod: TrackedPod) -> None:
+        if pod.waiting is not None and pod.differs(pod.waiting):
+            self._cache.hold(pod.uid)
+
+
+def keep_ips(status: PodRuntimeStatus, known: PodRuntimeStatus) -> PodRuntimeStatus:
+    """A pod whose sandboxes have all ended keeps the addresses that it had."""
+    if status.ips or status.has_ready_sandbox or not known.ips:
+        return status
+    return replace(status, ips=known.ips)

@@ -1,0 +1,183 @@
+"""What PLEG remembers of one pod, and the decisions it makes from that. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import anyio
+
+from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod, SandboxState
+from nodeagent.model.runtime import ContainerState
+from nodeagent.pleg.events import POD_SYNC, WAKING, compute_events
+from nodeagent.pleg.health import DegradedPod, Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one look found of a pod.
+
+    Attributes:
+        pod: None when the pod was not there.
+        at: loop time at which the look began.
+        audit: it was a look at all pods, not at this one alone.
+    """
+
+    pod: RuntimePod | None
+    at: float
+    audit: bool
+
+
+@dataclass(slots=True, eq=False)
+class TrackedPod:
+    """One pod in PLEG's books (docs/behaviour/pleg.md, "Relist").
+
+    Attributes:
+        said: the state whose events have all been sent.
+        inspected: the state that the cache holds.
+        seen_at: start of the newest look that was acted on.
+        unsent: the channel was full before all was said.
+        half_said: events on the way from ``said`` to the present that were sent already.
+        reinspect: the last inspection failed.
+        owes_sync: a POD_SYNC is to be sent.
+        hinted_at: when someone said that the pod changed; None once events explained it.
+        hint_synced_at: when a hint that nothing explained last led to a POD_SYNC.
+        asked_at: when a look at this pod was last asked for; None when none is due.
+        waiting: the newest view that is not acted on yet.
+        busy: a task attends to the pod.
+        looking: the state being inspected.
+        fetching_at: start of the look at this pod that is under way.
+        call: the runtime call that is under way.
+        scope: what to cancel to give that call up.
+        superseded: the call was given up because something newer is known.
+        trouble: what keeps the pod from being known.
+        warned: containers whose UNKNOWN state was logged.
+    """
+
+    uid: PodUID
+    name: str = ""
+    said: RuntimePod | None = None
+    inspected: RuntimePod | None = None
+    seen_at: float = -math.inf
+    unsent: bool = False
+    half_said: frozenset[PodLifecycleEvent] = frozenset()
+    reinspect: bool = False
+    owes_sync: bool = False
+    hinted_at: float | None = None
+    hint_synced_at: float = -math.inf
+    asked_at: float | None = None
+    waiting: View | None = None
+    busy: bool = False
+    looking: RuntimePod | None = None
+    fetching_at: float | None = None
+    call: Trouble | None = None
+    scope: anyio.CancelScope | None = None
+    superseded: bool = False
+    trouble: Trouble | None = None
+    warned: set[str] = field(default_factory=set)
+
+    @property
+    def known(self) -> bool:
+        """Whether the pod is, or was until all was said about it, in the runtime."""
+        return self.said is not None or self.inspected is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to do, say or find out."""
+        return (
+            not self.busy
+            and not self.unsent
+            and not self.reinspect
+            and not self.owes_sync
+            and self.hinted_at is None
+            and self.trouble is None
+        )
+
+    def needs_inspection(self, view: View) -> bool:
+        """Whether the cache does not hold the state that ``view`` shows."""
+        if view.pod is None:
+            return False
+        return self.reinspect or bool(compute_events(self.inspected, view.pod))
+
+    def differs(self, view: View) -> bool:
+        """Whether the cache is behind ``view``, a vanished pod included."""
+        return self.needs_inspection(view) or (view.pod is None and self.inspected is not None)
+
+    def outdated_by(self, view: View, now: float, patience: float) -> bool:
+        """Whether the call under way has become pointless now that ``view`` is known."""
+        if self.fetching_at is not None:
+            return view.at > self.fetching_at
+        if self.looking is None:
+            return False
+        if view.pod is None:
+            return True
+        return self.overdue(now, patience) and bool(compute_events(self.looking, view.pod))
+
+    def give_up(self) -> None:
+        """Cancel the call under way: it is pointless now."""
+        self.superseded = True
+        if self.scope is not None:
+            self.scope.cancel()
+
+    def overdue(self, now: float, patience: float) -> bool:
+        """Whether the call under way has kept us waiting for too long."""
+        return self.call is not None and now - self.call.since > patience
+
+    def degraded(self, now: float, patience: float) -> DegradedPod | None:
+        """The pod as health shows it; None when there is nothing to show."""
+        trouble = self.trouble
+        if trouble is None and self.overdue(now, patience):
+            trouble = self.call
+        return None if trouble is None else DegradedPod(self.uid, self.name, trouble)
+
+    def explain(
+        self, events: Collection[PodLifecycleEvent], view: View, hint_sync_period: float
+    ) -> None:
+        """Settle a hint: events explain it, else a look at all pods turns it into a POD_SYNC.
+
+        A pod that keeps being hinted at without a change, such as one whose sandbox cannot
+        be made, gets at most one such POD_SYNC per ``hint_sync_period`` seconds.
+        """
+        if self.hinted_at is None or view.at <= self.hinted_at:
+            return
+        if events:
+            self.hinted_at = None
+        elif view.audit:
+            self.hinted_at = None
+            if view.at - self.hint_synced_at >= hint_sync_period:
+                self.hint_synced_at = view.at
+                self.owes_sync = True
+
+    def unsaid(self, events: Collection[PodLifecycleEvent]) -> list[PodLifecycleEvent]:
+        """Which events are left to be sent, given all that lead from ``said`` to the present."""
+        current = frozenset(events)
+        if self.half_said - current:
+            # It was said, then taken back (RUNNING, UNKNOWN, RUNNING): have the pod looked at.
+            self.owes_sync = True
+        self.half_said &= current
+        left = [event for event in events if event not in self.half_said]
+        if self.owes_sync and not any(event.type in WAKING for event in left):
+            left.append(PodLifecycleEvent(self.uid, POD_SYNC))
+        return left
+
+    def sent(self, event: PodLifecycleEvent) -> None:
+        """Note that one of the events of :meth:`unsaid` is in the channel."""
+        self.half_said |= {event}
+        if event.type in WAKING:
+            self.owes_sync = False
+
+    def all_sent(self, state: RuntimePod | None) -> None:
+        """Note that nothing is left to be said up to ``state``."""
+        self.said = state
+        self.half_said = frozenset()
+        self.unsent = False
+
+
+def is_alive(pod: RuntimePod | None) -> bool:
+    """Whether anything of the pod may be running; such pods are looked at first."""
+    if pod is None:
+        return False
+    return any(s.state is SandboxState.READY for s in pod.sandboxes) or any(
+        c.state is not ContainerState.EXITED for c in pod.containers
+    )
