@@ -30,7 +30,9 @@ import click
     help="Host processes, or no processes at all.",
 )
 @click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
-def embedded_runtime(socket_path: Path, state_dir: Path | None, backend: str, verbosity: int) -> int:
+def embedded_runtime(
+    socket_path: Path, state_dir: Path | None, backend: str, verbosity: int
+) -> int:
     """Serve CRI v1 without a container runtime. For development: containers are not isolated."""
     from nodeagent.cli.log_setup import set_up_logging
 

@@ -213,4 +213,3 @@ def welcome_text(config: AgentConfig) -> str:
         "",
     ]
     return "\n".join(lines)
-

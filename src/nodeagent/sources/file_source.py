@@ -133,9 +133,12 @@ class FileSource:
             stop_event=stop,
             recursive=False,
         )
+        looked = False
         async with aclosing(changes):
             async for change in changes:
-                if change:
+                if change or not looked:
+                    # The first turn also finds what changed while the watch was being set up.
+                    looked = True
                     await self.look(publish)
                 elif await to_thread.run_sync(_watchable, self._paths) != present:
                     return
@@ -148,6 +151,7 @@ class FileSource:
             selection = select(files, self._in_force, self._node_name)
             self._report(seen, selection)
             self._in_force = selection.pods
+            self._forget_lines(selection)
             self.selection = selection
             documents = tuple(selection.pods.values())
             await self._save(documents)
@@ -192,6 +196,13 @@ class FileSource:
             self._stamps[file.path] = file.stamp
         self._decoded[file.path] = judged
         return judged
+
+    def _forget_lines(self, selection: Selection) -> None:
+        """Drop what only error messages need, of files that are good in every document."""
+        for file in selection.verdicts:
+            if not file.problem and not any(v.errors for v in file.verdicts):
+                lean = tuple(v.without_lines() for v in file.verdicts)
+                self._decoded[file.path] = FileVerdicts(file.path, lean)
 
     async def _save(self, documents: Sequence[InForce]) -> None:
         state = tuple((d.path, d.written) for d in documents)

@@ -1,0 +1,179 @@
+"""The file source as a whole, on real files and a real watcher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from nodeagent.journal import Journal, JournalRecord
+from nodeagent.model import PodUID, Snapshot
+from nodeagent.sources import FileSource
+from nodeagent.sources.checkpoint import ManifestCheckpoint
+
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
+
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec: {containers: [{name: c, image: "%s"}]}
+"""
+
+
+class Running:
+    """A file source at work and the snapshots it sends."""
+
+    def __init__(
+        self, source: FileSource, snapshots: MemoryObjectReceiveStream[Snapshot], journal: Journal
+    ) -> None:
+        self.source = source
+        self.snapshots = snapshots
+        self.journal = journal
+
+    async def next(self) -> dict[str, str]:
+        with anyio.fail_after(20):
+            snapshot = await self.snapshots.receive()
+        return {p.metadata.name: p.spec.containers[0].image for p in snapshot.pods}
+
+    async def uids(self) -> set[PodUID]:
+        with anyio.fail_after(20):
+            snapshot = await self.snapshots.receive()
+        return {PodUID(p.metadata.uid) for p in snapshot.pods}
+
+
+async def refusal(records: MemoryObjectReceiveStream[JournalRecord]) -> str:
+    with anyio.fail_after(20):
+        async for record in records:
+            if record.what == "ManifestRefused" and "does not exist" not in record.why:
+                return record.why
+    pytest.fail("the journal ended")
+
+
+@asynccontextmanager
+async def running(
+    *paths: Path, checkpoint: Path | None = None, period: float = 20.0
+) -> AsyncIterator[Running]:
+    send, receive = anyio.create_memory_object_stream[Snapshot](100)
+    journal = Journal()
+    source = FileSource(
+        paths,
+        "n1",
+        period=period,
+        journal=journal,
+        checkpoint=ManifestCheckpoint(checkpoint, "n1") if checkpoint else None,
+    )
+    with send, receive:
+        async with anyio.create_task_group() as tg:
+            with anyio.fail_after(20):
+                await tg.start(source.run, send.send)
+            yield Running(source, receive, journal)
+            tg.cancel_scope.cancel()
+
+
+async def test_the_first_snapshot_is_sent_even_when_empty(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        assert await run.next() == {}
+
+
+async def test_a_new_changed_and_removed_file_is_seen(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        assert await run.next() == {}
+        (tmp_path / "a.yaml").write_text(POD % ("a", "one"))
+        assert await run.next() == {"a-n1": "one"}
+        (tmp_path / "a.yaml").write_text(POD % ("a", "two"))
+        assert await run.next() == {"a-n1": "two"}
+        (tmp_path / "a.yaml").unlink()
+        assert await run.next() == {}
+
+
+async def test_a_file_moved_in_place_of_another_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(POD % ("a", "one"))
+    async with running(tmp_path) as run:
+        assert await run.next() == {"a-n1": "one"}
+        (tmp_path / ".new").write_text(POD % ("a", "two"))
+        (tmp_path / ".new").rename(tmp_path / "a.yaml")
+        assert await run.next() == {"a-n1": "two"}
+
+
+async def test_a_bad_edit_is_reported_and_sends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(POD % ("a", "one"))
+    async with running(tmp_path) as run:
+        assert await run.next() == {"a-n1": "one"}
+        with run.journal.follower() as records:
+            path.write_text(POD.replace("image", "imago") % ("a", "one"))
+            assert "containers[0].image: required" in await refusal(records)
+        assert run.snapshots.statistics().current_buffer_used == 0
+        path.write_text(POD % ("a", "three"))
+        assert await run.next() == {"a-n1": "three"}
+
+
+async def test_the_last_good_pod_survives_a_restart(tmp_path: Path) -> None:
+    manifests, state = tmp_path / "m", tmp_path / "state" / "manifests.json"
+    manifests.mkdir()
+    (manifests / "a.yaml").write_text(POD % ("a", "one"))
+    async with running(manifests, checkpoint=state) as run:
+        before = await run.uids()
+    (manifests / "a.yaml").write_text("kind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n")
+    async with running(manifests, checkpoint=state) as run:
+        assert await run.uids() == before
+    assert state.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_rename_keeps_the_uid_over_a_restart(tmp_path: Path) -> None:
+    manifests, state = tmp_path / "m", tmp_path / "state.json"
+    manifests.mkdir()
+    (manifests / "a.yaml").write_text(POD % ("a", "one"))
+    async with running(manifests, checkpoint=state) as run:
+        before = await run.uids()
+    (manifests / "a.yaml").rename(manifests / "b.yaml")
+    async with running(manifests, checkpoint=state) as run:
+        assert await run.uids() == before
+
+
+async def test_a_damaged_checkpoint_is_moved_aside(tmp_path: Path) -> None:
+    manifests, state = tmp_path / "m", tmp_path / "state.json"
+    manifests.mkdir()
+    (manifests / "a.yaml").write_text(POD % ("a", "one"))
+    state.write_bytes(b"\0" * 40)
+    async with running(manifests, checkpoint=state) as run:
+        assert await run.next() == {"a-n1": "one"}
+    assert (tmp_path / "state.json.damaged").exists()
+
+
+async def test_a_single_file_and_a_directory_together(tmp_path: Path) -> None:
+    directory, single = tmp_path / "m", tmp_path / "single.yaml"
+    directory.mkdir()
+    (directory / "a.yaml").write_text(POD % ("a", "one"))
+    single.write_text(POD % ("b", "two"))
+    async with running(single, directory) as run:
+        assert await run.next() == {"a-n1": "one", "b-n1": "two"}
+        single.write_text(POD % ("b", "three"))
+        assert await run.next() == {"a-n1": "one", "b-n1": "three"}
+
+
+async def test_a_directory_that_comes_later_is_found(tmp_path: Path) -> None:
+    async with running(tmp_path / "m") as run:
+        assert await run.next() == {}
+        (tmp_path / "m").mkdir()
+        (tmp_path / "m" / "a.yaml").write_text(POD % ("a", "one"))
+        assert await run.next() == {"a-n1": "one"}
+
+
+async def test_an_unreadable_directory_keeps_what_it_gave(tmp_path: Path) -> None:
+    manifests = tmp_path / "m"
+    manifests.mkdir()
+    (manifests / "a.yaml").write_text(POD % ("a", "one"))
+    async with running(manifests, period=0.2) as run:
+        assert await run.next() == {"a-n1": "one"}
+        # A file where the directory was is an error of the path, not an empty directory.
+        with run.journal.follower() as records:
+            manifests.rename(tmp_path / "aside")
+            os.mkfifo(manifests)
+            assert "not a directory or file" in await refusal(records)
+        assert run.source.selection.pods

@@ -1,0 +1,153 @@
+"""docs/behaviour/sources.md, "Selection": which documents are in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nodeagent.api.documents import Identity, decode_manifest
+from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
+
+GOOD = """apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  containers:
+    - {name: c, image: "%s"}
+"""
+
+
+def doc(name: str, image: str = "busybox") -> str:
+    return GOOD % (name, image)
+
+
+def file(name: str, *documents: str) -> FileVerdicts:
+    text = "---\n".join(documents)
+    return FileVerdicts(Path("/m") / name, tuple(decode_manifest(text.encode(), name)))
+
+
+def chosen(selection: Selection) -> dict[str, str]:
+    return {i.name: d.pod.spec.containers[0].image for i, d in selection.pods.items()}
+
+
+def errors(selection: Selection) -> list[str]:
+    return [line for f in selection.verdicts for v in f.verdicts for line in v.error_lines()]
+
+
+def uid(selection: Selection, name: str) -> str:
+    return selection.pods[Identity("default", name)].uid
+
+
+def look(*files: FileVerdicts, before: Selection | None = None) -> Selection:
+    known: dict[Identity, InForce] = dict(before.pods) if before else {}
+    return select(files, known, "node1")
+
+
+def test_every_document_of_every_file_counts() -> None:
+    found = look(file("a.yaml", doc("one"), doc("two")), file("b.yaml", doc("three")))
+    assert chosen(found) == {"one": "busybox", "two": "busybox", "three": "busybox"}
+
+
+def test_a_static_pod_is_named_after_its_node() -> None:
+    found = look(file("a.yaml", doc("one")))
+    pod = found.pods[Identity("default", "one")].pod
+    assert pod.metadata.name == "one-node1"
+    assert pod.metadata.namespace == "default"
+    assert pod.spec.node_name == "node1"
+    assert pod.metadata.annotations["kubernetes.io/config.hash"] == pod.metadata.uid
+    assert pod.status.phase == "Pending"
+
+
+def test_the_first_of_two_files_with_one_pod_stays_and_the_other_is_reported() -> None:
+    found = look(file("a.yaml", doc("one", "first")), file("b.yaml", doc("one", "second")))
+    assert chosen(found) == {"one": "first"}
+    assert errors(found) == [
+        "b.yaml: metadata.name: duplicate: a.yaml already gives the pod default/one (line 3)"
+    ]
+
+
+def test_a_bad_edit_keeps_the_last_good_pod() -> None:
+    before = look(file("a.yaml", doc("one")))
+    after = look(file("a.yaml", doc("one").replace("image", "imago")), before=before)
+    assert after.pods == before.pods
+    assert list(after.kept) == [Identity("default", "one")]
+    assert any("spec.containers[0].image: required" in line for line in errors(after))
+
+
+def test_broken_syntax_keeps_all_pods_of_the_file() -> None:
+    before = look(file("a.yaml", doc("one"), doc("two")))
+    after = look(file("a.yaml", "{{{ not yaml"), before=before)
+    assert after.pods == before.pods
+
+
+def test_an_unreadable_file_keeps_its_pods() -> None:
+    before = look(file("a.yaml", doc("one")))
+    after = look(FileVerdicts(Path("/m/a.yaml"), problem="cannot be read"), before=before)
+    assert after.pods == before.pods
+
+
+def test_a_removed_file_removes_its_pod() -> None:
+    before = look(file("a.yaml", doc("one")))
+    assert chosen(look(before=before)) == {}
+
+
+def test_a_removed_document_removes_its_pod_only() -> None:
+    before = look(file("a.yaml", doc("one"), doc("two")))
+    assert chosen(look(file("a.yaml", doc("two")), before=before)) == {"two": "busybox"}
+
+
+def test_a_renamed_file_keeps_the_uid() -> None:
+    before = look(file("a.yaml", doc("one")))
+    after = look(file("b.yaml", doc("one")), before=before)
+    assert uid(after, "one") == uid(before, "one")
+    assert after.pods[Identity("default", "one")].pod is before.pods[Identity("default", "one")].pod
+
+
+def test_comments_and_order_do_not_matter() -> None:
+    before = look(file("a.yaml", doc("one")))
+    other = (
+        "# a comment\nkind: Pod\nspec:\n  containers: [{image: busybox, name: c}]\n"
+        "metadata: {name: one}\napiVersion: v1\n"
+    )
+    assert uid(look(file("a.yaml", other), before=before), "one") == uid(before, "one")
+
+
+def test_one_of_two_identical_files_goes_and_the_pod_lives() -> None:
+    before = look(file("a.yaml", doc("one")), file("b.yaml", doc("one")))
+    after = look(file("b.yaml", doc("one")), before=before)
+    assert uid(after, "one") == uid(before, "one")
+
+
+def test_another_file_does_not_take_over_from_one_that_turned_bad() -> None:
+    before = look(file("a.yaml", doc("one", "first")), file("b.yaml", doc("one", "second")))
+    bad = file("a.yaml", doc("one", "first").replace("image", "imago"))
+    after = look(bad, file("b.yaml", doc("one", "second")), before=before)
+    assert chosen(after) == {"one": "first"}
+
+
+def test_the_uid_depends_on_content_node_and_path() -> None:
+    base = look(file("a.yaml", doc("one")))
+    assert uid(base, "one") == uid(look(file("a.yaml", doc("one"))), "one")
+    assert uid(base, "one") != uid(look(file("b.yaml", doc("one"))), "one")
+    assert uid(base, "one") != uid(look(file("a.yaml", doc("one", "x"))), "one")
+    assert uid(base, "one") != uid(select([file("a.yaml", doc("one"))], {}, "node2"), "one")
+
+
+def test_a_written_uid_stays() -> None:
+    fixed = doc("one").replace("name: one", "name: one, uid: fixed")
+    assert uid(look(file("a.yaml", fixed)), "one") == "fixed"
+
+
+def test_two_pods_cannot_share_a_written_uid() -> None:
+    one = doc("one").replace("name: one", "name: one, uid: fixed")
+    two = doc("two").replace("name: two", "name: two, uid: fixed")
+    found = look(file("a.yaml", one, two))
+    assert chosen(found) == {"one": "busybox"}
+    assert any("metadata.uid: duplicate" in line for line in errors(found))
+
+
+def test_a_missing_name_is_said() -> None:
+    found = look(file("a.yaml", doc("one").replace("{name: one}", "{generateName: x}")))
+    assert chosen(found) == {}
+    assert errors(found) == [
+        "a.yaml: metadata.name: required: generateName does not name a static pod (line 3)"
+    ]
