@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from nodeagent.api import Pod, PodStatus
@@ -105,6 +105,10 @@ class PodStatusStore(Protocol):
 
     def set(self, pod: Pod, status: PodStatus) -> bool:
         """Store a new status; False when it changed nothing."""
+        ...
+
+    def __iter__(self) -> Iterator[PodUID]:
+        """The UIDs of all pods that have a status."""
         ...
 
     def remove_orphans(self, known: Iterable[PodUID]) -> None:

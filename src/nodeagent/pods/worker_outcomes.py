@@ -222,14 +222,22 @@ class Review(enum.Enum):
     REPLAY = "replay"
 
 
-def review(state: WorkerState, *, wanted: bool) -> Review:
-    """Compare one worker with the desired pods (docs/behaviour/workers.md, "Review")."""
+def review(state: WorkerState, *, wanted: bool, all_sources: bool = True) -> Review:
+    """Compare one worker with the desired pods (docs/behaviour/workers.md, "Review").
+
+    Args:
+        state: the worker's state.
+        wanted: whether a source wants the pod.
+        all_sources: whether every source has spoken; until then nothing new is ended here.
+    """
     if wanted and not state.restart_requested:
         return Review.KEEP
     if state.finished_at is not None:
         return Review.FORGET
     if wanted:
         return Review.REPLAY
+    if not all_sources and not state.termination_requested:
+        return Review.KEEP
     if state.started_at is None and not state.observed_runtime:
         return Review.FORGET
     return Review.REPLAY if state.termination_requested else Review.TERMINATE

@@ -154,11 +154,19 @@ class PodWorkers:
             self._take_over(worker or self._add_worker(decision.state), decision)
         self._signal(decision.signal)
 
+    def start_over(self, pod: Pod, mirror: Pod | None) -> None:
+        """Start a worker for a UID that ended before; it waits for a new look at the pod."""
+        self.update_pod(UpdatePodOptions(UpdateType.CREATE, pod, mirror))
+        # What PLEG knew of the old pod says nothing about the new one.
+        self._workers[pod_uid(pod)].last_sync = anyio.current_time()
+
     def _take_over(self, worker: Worker, decision: Decision) -> None:
         assert decision.state is not None
         self._set_state(worker, decision.state)
         if decision.wake:
             self._wake(worker)
+        elif decision.verdict is Verdict.RESTART_REQUESTED and worker.exited.is_set():
+            self._tell_ended(worker)
         if decision.cancel and worker.scope is not None:
             worker.scope.cancel()
 
@@ -312,8 +320,11 @@ class PodWorkers:
             for uid in self._names.release(state.full_name, state.uid):
                 if (waiting := self._workers.get(uid)) is not None:
                     self._wake(waiting)
+        self._tell_ended(worker)
+
+    def _tell_ended(self, worker: Worker) -> None:
         if self.on_ended is not None:
-            self.on_ended(state.uid)
+            self.on_ended(worker.state.uid)
 
     # -- the full set ----------------------------------------------------------------------
 
@@ -334,16 +345,16 @@ class PodWorkers:
         wanted = {pod_uid(pod) for pod in desired}
         known: dict[PodUID, KnownPod] = {}
         for uid, worker in list(self._workers.items()):
-            if not self._reviewed_away(worker, wanted=uid in wanted):
+            if not self._reviewed_away(worker, uid in wanted, all_sources):
                 known[uid] = KnownPod.of(worker.state, wanted=uid in wanted)
         return known
 
-    def _reviewed_away(self, worker: Worker, *, wanted: bool) -> bool:
-        verdict = review(worker.state, wanted=wanted)
+    def _reviewed_away(self, worker: Worker, wanted: bool, all_sources: bool) -> bool:
+        verdict = review(worker.state, wanted=wanted, all_sources=all_sources)
         if verdict is Review.FORGET:
             self._forget(worker)
             return True
-        if not wanted:
+        if not wanted and verdict is not Review.KEEP:
             worker.state = replace(worker.state, deleted=True)
         if verdict is Review.TERMINATE:
             self._kill(worker, KillOptions())

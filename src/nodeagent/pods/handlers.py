@@ -1,0 +1,298 @@
+"""What the sync loop's six pod handlers do: decide, change memory, hand on.
+
+Everything here is synchronous and touches neither disk nor socket. Rows and their tests:
+docs/behaviour/workers.md, "Handlers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import anyio
+
+from nodeagent.api import Pod, PodStatus
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import ContainerID, PodUID, ProbeKind, ProbeResult, ProbeUpdate, UpdateType
+from nodeagent.pods.active_pods import ActivePods
+from nodeagent.pods.conditions import READY, compute_conditions, find
+from nodeagent.pods.dead_containers import containers_to_remove
+from nodeagent.pods.manager import PodManager, is_mirror, is_terminal, pod_source, pod_uid
+from nodeagent.pods.metrics import PodMetrics
+from nodeagent.pods.protocols import (
+    EventRecorder,
+    PodCacheReader,
+    PodStatusStore,
+    ProbeResultSink,
+)
+from nodeagent.pods.sources_ready import SourcesReady
+from nodeagent.pods.work_queue import WorkQueue
+from nodeagent.pods.worker_updates import UpdatePodOptions
+from nodeagent.pods.workers import PodWorkers
+
+log = Log("pods.handlers")
+
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pod may not run on this node; ``reason`` is a CamelCase word."""
+
+    reason: str
+    message: str
+
+
+class Admission(Protocol):
+    """Decides whether a new pod may run."""
+
+    def __call__(self, pod: Pod, active: Sequence[Pod]) -> Rejection | None:
+        """None to let it run. ``active`` are the other pods that hold resources."""
+        ...
+
+
+def admit_all(pod: Pod, active: Sequence[Pod]) -> Rejection | None:
+    """Let every pod run."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerHooks:
+    """Where the handlers hand things on to.
+
+    Attributes:
+        wake_housekeeping: clean-ups are due.
+        remove_dead: have a dead container removed; False when it did not fit.
+        admit: may a new pod run?
+        record: event recorder.
+        probes: where readiness and startup results are noted.
+        past_deadline: has a pod run longer than its active deadline allows?
+    """
+
+    wake_housekeeping: Callable[[], None]
+    remove_dead: Callable[[PodUID, ContainerID], bool]
+    admit: Admission = admit_all
+    record: EventRecorder | None = None
+    probes: ProbeResultSink | None = None
+    past_deadline: Callable[[Pod], bool] | None = None
+
+
+class PodHandlers:
+    """Implements :class:`nodeagent.channels.SyncHandler`.
+
+    Args:
+        manager: the desired pods.
+        workers: who works on them.
+        queue: where pods wait for their next look.
+        cache: what PLEG knows.
+        statuses: what was computed of the pods.
+        sources: which sources have spoken.
+        hooks: where things are handed on to.
+        journal: flight recorder.
+        metrics: where rejections are counted.
+    """
+
+    def __init__(
+        self,
+        manager: PodManager,
+        workers: PodWorkers,
+        queue: WorkQueue,
+        cache: PodCacheReader,
+        statuses: PodStatusStore,
+        sources: SourcesReady,
+        hooks: HandlerHooks,
+        *,
+        journal: Journal,
+        metrics: PodMetrics,
+    ) -> None:
+        self._manager = manager
+        self._workers = workers
+        self._queue = queue
+        self._cache = cache
+        self._statuses = statuses
+        self._sources = sources
+        self._hooks = hooks
+        self._journal = journal
+        self._metrics = metrics
+        self._active = ActivePods(manager, workers, statuses)
+
+    # -- the six ---------------------------------------------------------------------------
+
+    def handle_pod_additions(self, pods: Sequence[Pod]) -> None:
+        """New pods of a source, the oldest first."""
+        for pod in sorted(pods, key=lambda p: p.metadata.creation_timestamp or _NEVER):
+            self._manager.add(pod)
+            if is_mirror(pod):
+                self._update_of_mirror(pod)
+            elif self._admitted(pod):
+                self._metrics.containers_per_pod.observe(len(pod.spec.containers))
+                self._tell(UpdateType.CREATE, pod)
+
+    def handle_pod_updates(self, pods: Sequence[Pod]) -> None:
+        """Changed pods, and pods whose graceful deletion was asked for; no new admission."""
+        for pod in pods:
+            self._manager.update(pod)
+            if is_mirror(pod):
+                self._update_of_mirror(pod)
+            else:
+                self._tell(UpdateType.UPDATE, pod)
+
+    def handle_pod_removes(self, pods: Sequence[Pod]) -> None:
+        """Pods that their source no longer names."""
+        for pod in pods:
+            self._manager.remove(pod)
+            if is_mirror(pod):
+                self._update_of_mirror(pod)
+            elif self._may_remove(pod):
+                self._tell(UpdateType.KILL, pod)
+
+    def handle_pod_reconcile(self, pods: Sequence[Pod]) -> None:
+        """Pods whose status was changed by someone else."""
+        for pod in pods:
+            self._manager.update(pod)
+            if is_mirror(pod):
+                continue
+            if self._ready_is_stale(pod):
+                self._tell(UpdateType.SYNC, pod)
+            if pod.status.phase == "Failed" and pod.status.reason == "Evicted":
+                self._remove_dead(pod_uid(pod), everything=True)
+
+    def handle_pod_syncs(self, pods: Sequence[Pod]) -> None:
+        """Pods to look at again."""
+        for pod in pods:
+            if not is_mirror(pod):
+                self._tell(UpdateType.SYNC, pod)
+
+    def handle_pod_cleanups(self) -> None:
+        """Housekeeping is due; a service does it, because it asks the runtime."""
+        self._hooks.wake_housekeeping()
+
+    # -- what the loop asks ----------------------------------------------------------------
+
+    def source_seen(self, source: str) -> None:
+        """One op of this source was handled."""
+        self._sources.seen(source)
+
+    def sources_ready(self) -> bool:
+        """Whether every source has spoken and one op of each was handled."""
+        return self._sources.all_ready()
+
+    def pods_due(self) -> Sequence[Pod]:
+        """Pods whose resync is due or whose active deadline has passed."""
+        due: dict[PodUID, Pod] = {}
+        for uid in self._queue.pop_due(anyio.current_time()):
+            pod = self._manager.get_by_uid(uid)
+            if pod is None:
+                # Its source has let it go, but its worker is not done with it.
+                self._workers.replay(uid)
+            else:
+                due[uid] = pod
+        if self._hooks.past_deadline is not None:
+            for pod in self._manager.get_pods():
+                if self._is_overdue(pod, self._hooks.past_deadline):
+                    due[pod_uid(pod)] = pod
+        return tuple(due.values())
+
+    def pod_by_uid(self, uid: PodUID) -> Pod | None:
+        """A known pod; never a mirror pod."""
+        return self._manager.get_by_uid(uid)
+
+    def container_died(self, uid: PodUID, container_id: str) -> None:
+        """A container or sandbox of the pod ended; its dead records may be removed."""
+        everything = self._workers.view(uid).content_removed
+        self._remove_dead(uid, container_id, everything=everything)
+
+    def probe_changed(self, update: ProbeUpdate) -> None:
+        """A readiness or startup result changed: note it in the pod's status."""
+        probes = self._hooks.probes
+        if probes is None:
+            return
+        good = update.result is ProbeResult.SUCCESS
+        if update.kind is ProbeKind.READINESS:
+            probes.set_container_readiness(update.pod_uid, update.container_id, ready=good)
+        elif update.kind is ProbeKind.STARTUP:
+            probes.set_container_startup(update.pod_uid, update.container_id, started=good)
+
+    # -- how -------------------------------------------------------------------------------
+
+    def _tell(self, update_type: UpdateType, pod: Pod) -> None:
+        mirror = self._manager.get_mirror_of(pod)
+        self._workers.update_pod(UpdatePodOptions(update_type, pod, mirror))
+
+    def _update_of_mirror(self, mirror: Pod) -> None:
+        # The mirror that the event brought goes along, also when it has just vanished.
+        static = self._manager.get_pod_and_mirror(mirror).pod
+        if static is None:
+            log.debug("mirror_without_pod", mirror=mirror.metadata.name)
+            return
+        self._workers.update_pod(UpdatePodOptions(UpdateType.UPDATE, static, mirror))
+
+    def _admitted(self, pod: Pod) -> bool:
+        uid = pod_uid(pod)
+        if self._workers.view(uid).termination_requested or is_terminal(pod.status.phase):
+            # Nothing new starts; the worker only has to see it through.
+            return True
+        others = [other for other in self._active.all() if other.metadata.uid != uid]
+        rejection = self._hooks.admit(pod, others)
+        if rejection is None:
+            return True
+        self._reject(pod, rejection)
+        return False
+
+    def _reject(self, pod: Pod, rejection: Rejection) -> None:
+        uid = pod_uid(pod)
+        self._journal.record("pods", "Rejected", uid, f"{rejection.reason}: {rejection.message}")
+        log.warning("pod_rejected", pod=pod.metadata.name, uid=uid, reason=rejection.reason)
+        self._metrics.admission_rejections.labels(rejection.reason).inc()
+        if self._hooks.record is not None:
+            self._hooks.record(pod, "Warning", rejection.reason, rejection.message)
+        status = PodStatus(
+            qos_class=pod.status.qos_class,
+            phase="Failed",
+            reason=rejection.reason,
+            message=f"Pod was rejected: {rejection.message}",
+        )
+        self._statuses.set(pod, status)
+
+    def _may_remove(self, pod: Pod) -> bool:
+        source = pod_source(pod)
+        if self._sources.all_ready() or self._sources.ready(source):
+            return True
+        self._journal.record("pods", "RemoveRefused", pod_uid(pod), f"{source} is not ready")
+        return False
+
+    def _ready_is_stale(self, pod: Pod) -> bool:
+        shown = find(pod.status.conditions, READY)
+        if shown is None or not pod.spec.readiness_gates:
+            return False
+        computed = find(
+            compute_conditions(
+                pod,
+                pod.status.phase,
+                pod.status.container_statuses,
+                pod.status.init_container_statuses,
+                self._cache.get(pod_uid(pod)),
+                pod.status.conditions,
+            ),
+            READY,
+        )
+        return computed is not None and (computed.status, computed.message) != (
+            shown.status,
+            shown.message,
+        )
+
+    def _is_overdue(self, pod: Pod, past_deadline: Callable[[Pod], bool]) -> bool:
+        if pod.spec.active_deadline_seconds is None:
+            return False
+        ending = self._workers.view(pod_uid(pod)).termination_requested
+        return not ending and past_deadline(pod)
+
+    def _remove_dead(self, uid: PodUID, container_id: str = "", *, everything: bool) -> None:
+        status = self._cache.get(uid)
+        for dead in containers_to_remove(status, container_id, everything=everything):
+            if not self._hooks.remove_dead(uid, dead):
+                log.debug("dead_container_left", uid=uid, container=dead)
+                return

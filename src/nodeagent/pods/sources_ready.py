@@ -1,0 +1,38 @@
+"""Which pod sources have spoken and been heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+
+class SourcesReady:
+    """A source is ready once it has given a snapshot and one of its updates was handled.
+
+    Nothing that a source which is not ready might want may be removed
+    (docs/behaviour/workers.md, "Sources").
+
+    Args:
+        registered: the names of all sources of this node.
+        merged: the names of those that have given a snapshot.
+    """
+
+    def __init__(
+        self, registered: Callable[[], Collection[str]], merged: Callable[[], Collection[str]]
+    ) -> None:
+        self._registered = registered
+        self._merged = merged
+        self._handled: set[str] = set()
+
+    def seen(self, source: str) -> None:
+        """One update of this source was handled."""
+        self._handled.add(source)
+
+    def ready(self, source: str) -> bool:
+        """Whether this source is ready."""
+        return source in self._handled and source in self._merged()
+
+    def all_ready(self) -> bool:
+        """Whether every source of this node is ready."""
+        return self._handled.issuperset(self._registered()) and set(self._merged()).issuperset(
+            self._registered()
+        )
