@@ -57,9 +57,12 @@ def open_lab() -> Iterator[Lab]:
     """Set the laboratory up (a few seconds, as root); on exit nothing of it is left.
 
     Raises:
+        PermissionError: when the caller is not root.
         RuntimeError: on exit, when containerd left a shim behind after all pods were removed.
             The shims are killed first.
     """
+    if os.geteuid() != 0:
+        raise PermissionError("containerd and pods need root: run the tests with sudo make e2e")
     os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"  # root's PATH may lack them
     reap_abandoned()
     base = Path(tempfile.mkdtemp(prefix=_PREFIX))
