@@ -1,0 +1,221 @@
+"""docs/behaviour/phase.md, "Container statuses"."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from nodeagent.api import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+)
+from nodeagent.model import (
+    ContainerError,
+    ContainerID,
+    ContainerRuntimeStatus,
+    PodRuntimeStatus,
+    PodUID,
+)
+from nodeagent.model import ContainerState as Seen
+from nodeagent.pods.container_statuses import StatusContext, compute_container_statuses
+
+NOTHING = StatusContext("containerd", lambda _name: None)
+SECOND = 1_000_000_000
+
+
+def pod(policy: str = "Always", *, init: bool = False) -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name="p", namespace="d", uid="u"),
+        spec=PodSpec(
+            restart_policy=policy,
+            containers=(Container(name="b", image="img"), Container(name="a", image="img")),
+            init_containers=(Container(name="i", image="img"),) if init else (),
+        ),
+    )
+
+
+def record(
+    state: Seen, name: str = "a", id_: str = "1", count: int = 0, code: int = 0, reason: str = ""
+) -> ContainerRuntimeStatus:
+    return ContainerRuntimeStatus(
+        id=ContainerID(id_),
+        name=name,
+        state=state,
+        restart_count=count,
+        attempt=count,
+        started_at=5 * SECOND,
+        finished_at=9 * SECOND if state is Seen.EXITED else 0,
+        exit_code=code,
+        reason=reason,
+        image="img:resolved",
+        image_ref="sha256:abc",
+    )
+
+
+def compute(
+    p: Pod,
+    *records: ContainerRuntimeStatus,
+    old: ContainerStatus | None = None,
+    context: StatusContext = NOTHING,
+    name: str = "a",
+) -> ContainerStatus:
+    runtime = PodRuntimeStatus(PodUID("u"), containers=records)
+    before = (old,) if old else ()
+    found = compute_container_statuses(p, runtime, p.spec.containers, before, context)
+    return next(s for s in found if s.name == name)
+
+
+def running_before(count: int = 0) -> ContainerStatus:
+    state = ContainerState(running=ContainerStateRunning())
+    return ContainerStatus(
+        name="a", state=state, container_id="containerd://1", restart_count=count
+    )
+
+
+def ended_before(code: int = 1, count: int = 0) -> ContainerStatus:
+    end = ContainerStateTerminated(exit_code=code, reason="Error")
+    return ContainerStatus(
+        name="a",
+        state=ContainerState(terminated=end),
+        container_id="containerd://1",
+        restart_count=count,
+    )
+
+
+def test_regular_containers_stand_by_name() -> None:
+    found = compute_container_statuses(
+        pod(), PodRuntimeStatus(PodUID("u")), pod().spec.containers, (), NOTHING
+    )
+    assert [s.name for s in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("init", "reason"), [(False, "ContainerCreating"), (True, "PodInitializing")]
+)
+def test_nothing_known_is_waiting(init: bool, reason: str) -> None:
+    found = compute(pod(init=init))
+    assert found.state.waiting is not None
+    assert found.state.waiting.reason == reason
+    assert not found.ready
+
+
+def test_running_is_ready_and_started_and_dated() -> None:
+    found = compute(pod(), record(Seen.RUNNING))
+    assert found.state.running is not None
+    assert found.state.running.started_at == datetime.fromtimestamp(5, UTC)
+    assert (found.ready, found.started) == (True, True)
+    assert (found.container_id, found.image_id) == ("containerd://1", "sha256:abc")
+
+
+def test_exited_is_terminated_with_the_runtimes_words() -> None:
+    found = compute(pod("Never"), record(Seen.EXITED, code=137, reason="OOMKilled"))
+    end = found.state.terminated
+    assert end is not None
+    assert (end.exit_code, end.reason, end.container_id) == (137, "OOMKilled", "containerd://1")
+
+
+def test_created_is_waiting_without_a_reason() -> None:
+    found = compute(pod(), record(Seen.CREATED))
+    assert found.state.waiting is not None
+    assert found.state.waiting.reason == ""
+
+
+def test_an_older_exited_record_is_the_last_state() -> None:
+    found = compute(
+        pod(), record(Seen.RUNNING, id_="2", count=1), record(Seen.EXITED, id_="1", code=3)
+    )
+    assert found.restart_count == 1
+    assert found.last_state.terminated is not None
+    assert found.last_state.terminated.exit_code == 3
+
+
+def test_a_vanished_container_that_may_run_again_waits_with_one_more_restart() -> None:
+    found = compute(pod(), old=running_before(count=4))
+    assert found.state.waiting is not None
+    assert found.last_state.terminated is not None
+    assert found.last_state.terminated.exit_code == 137
+    assert found.last_state.terminated.reason == "ContainerStatusUnknown"
+    assert "deleted.  The" in found.last_state.terminated.message
+    assert found.restart_count == 5
+
+
+def test_a_vanished_container_of_a_deleted_pod_was_not_restarted() -> None:
+    gone = replace(pod(), metadata=replace(pod().metadata, deletion_timestamp=datetime.now(UTC)))
+    assert compute(gone, old=running_before(count=4)).restart_count == 4
+
+
+def test_a_vanished_container_that_may_not_run_again_has_ended() -> None:
+    found = compute(pod("Never"), old=running_before())
+    assert found.state.terminated is not None
+    assert found.state.terminated.exit_code == 137
+    assert found.restart_count == 0
+
+
+def test_an_ended_container_without_record_stays_as_it_was() -> None:
+    old = ended_before(code=9)
+    assert compute(pod("Never"), old=old).state == old.state
+
+
+def test_unknown_after_running_is_terminated_once() -> None:
+    found = compute(pod("Never"), record(Seen.UNKNOWN), old=running_before(count=2))
+    assert found.state.terminated is not None
+    assert found.state.terminated.message.endswith("when the pod was terminated")
+    assert found.restart_count == 3
+
+
+def test_unknown_from_the_start_is_waiting() -> None:
+    assert compute(pod("Never"), record(Seen.UNKNOWN)).state.waiting is not None
+
+
+def test_a_new_id_after_an_end_keeps_the_end_as_last_state() -> None:
+    old = ended_before(code=7)
+    found = compute(pod(), record(Seen.RUNNING, id_="2", count=1), old=old)
+    assert found.last_state == old.state
+    assert found.restart_count == 1
+
+
+def test_the_restart_count_never_drops() -> None:
+    old = ended_before(count=5)
+    found = compute(pod(), record(Seen.RUNNING, id_="2", count=0), old=old)
+    assert found.restart_count == 6
+    assert compute(pod(), record(Seen.RUNNING), old=running_before(count=5)).restart_count == 5
+
+
+def test_a_start_error_shows_as_waiting_and_the_end_as_last_state() -> None:
+    error = ContainerError("CrashLoopBackOff", "back-off 10s")
+    context = StatusContext("containerd", lambda name: error if name == "a" else None)
+    found = compute(pod(), record(Seen.EXITED, code=1), context=context)
+    assert found.state.waiting is not None
+    assert (found.state.waiting.reason, found.state.waiting.message) == (
+        "CrashLoopBackOff",
+        "back-off 10s",
+    )
+    assert found.last_state.terminated is not None
+    assert found.last_state.terminated.exit_code == 1
+    assert compute(pod(), record(Seen.EXITED, name="b"), context=context, name="b").state.terminated
+
+
+def test_a_start_error_does_not_hide_a_container_that_runs_or_is_done() -> None:
+    error = ContainerError("ErrImagePull", "no such image")
+    context = StatusContext("containerd", lambda _name: error)
+    assert compute(pod(), record(Seen.RUNNING), context=context).state.running
+    assert compute(pod("Never"), record(Seen.EXITED), context=context).state.terminated
+
+
+def test_an_init_container_without_record_is_done_when_a_regular_one_exists() -> None:
+    p = pod(init=True)
+    runtime = PodRuntimeStatus(PodUID("u"), containers=(record(Seen.RUNNING),))
+    (found,) = compute_container_statuses(
+        p, runtime, p.spec.init_containers, (), NOTHING, init=True
+    )
+    assert found.state.terminated is not None
+    assert (found.state.terminated.exit_code, found.state.terminated.reason) == (0, "Completed")
+    assert found.ready
