@@ -26,6 +26,7 @@ _OTHER_BOMS: Final = {
     b"\xfe\xff": "UTF-16",
 }
 _MARKER: Final = re.compile(rb"^(?:---|\.\.\.)(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_COMMENTS: Final = re.compile(rb"(?:---)?(?:[ \t\r\n]++|#[^\r\n]*+)*+\Z")
 _DIRECTIVES: Final = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*+%")
 _JSON_START: Final = re.compile(rb"(?:---)?[ \t\r\n]*\{[ \t\r\n]*[\"}]")
 
@@ -56,7 +57,7 @@ def load_documents(data: bytes) -> list[Loaded]:
 
 
 def split(data: bytes) -> Iterator[Piece]:
-    """Cut a file at its document markers; blank pieces are left out.
+    """Cut a file at its document markers; pieces without a value are left out.
 
     A ``---`` line belongs to the piece that it opens, so that columns stay right; ``%`` directives
     belong to the document after them.
@@ -77,7 +78,7 @@ def split(data: bytes) -> Iterator[Piece]:
 
 
 def _has_text(data: bytes) -> bool:
-    return bool(data.removeprefix(b"---").strip())
+    return _COMMENTS.match(data) is None
 
 
 def _is_empty(loaded: Loaded) -> bool:

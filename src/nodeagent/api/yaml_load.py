@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from nodeagent.api.nodes import DocumentError, Invalid, Loaded, Node, Scalar, TreeBuilder
+from nodeagent.api.nodes import MAX_DEPTH, DocumentError, Invalid, Loaded, Node, Scalar, TreeBuilder
 from nodeagent.api.yaml_scalars import (
     INT,
     MERGE,
@@ -127,6 +127,9 @@ class _Reader:
             if not self._bad_key_depth:
                 self.builder.bad_key("", line, "a list or an object cannot be a key")
             self._bad_key_depth += 1
+            if self._bad_key_depth > MAX_DEPTH:
+                message = f"a key nested more than {MAX_DEPTH} levels deep"
+                raise DocumentError(message, line)
             return
         if isinstance(event, yaml.SequenceStartEvent):
             node: Node = self.builder.open_sequence(line)

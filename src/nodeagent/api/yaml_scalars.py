@@ -186,21 +186,24 @@ def _decode_binary(text: str) -> str:
 
 def _float_key(value: float) -> str:
     """A float key in the shortest form that survives 32 bits, as Kubernetes writes it."""
-    if math.isnan(value):
+    single = _to_single(value)
+    if math.isnan(single):
         return ".nan"
-    if math.isinf(value):
-        return ".inf" if value > 0 else "-.inf"
-    try:
-        single = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return ".inf" if value > 0 else "-.inf"
-    scientific = next(
-        text
-        for text in (f"{single:.{digits}e}" for digits in range(17))
-        if struct.unpack("f", struct.pack("f", float(text)))[0] == single
-    )
+    if math.isinf(single):
+        return ".inf" if single > 0 else "-.inf"
+    candidates = (f"{single:.{digits}e}" for digits in range(17))
+    scientific = next(text for text in candidates if _to_single(float(text)) == single)
     mantissa, _, exponent = scientific.partition("e")
     power = int(exponent)
     if power < -4 or power >= 6:
         return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
     return format(Decimal(scientific), "f")
+
+
+def _to_single(value: float) -> float:
+    """The nearest 32-bit float."""
+    try:
+        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return single
