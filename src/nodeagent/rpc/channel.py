@@ -261,8 +261,7 @@ class RpcChannel:
         return link
 
     async def _connect(self) -> Link:
-        if self._closed:
-            raise Unavailable("the channel is closed")
+        self._refuse_if_closed()
         self._links = {link for link in self._links if not link.lost.is_set()}
         loop = asyncio.get_running_loop()
         link: Link | None = None
@@ -276,7 +275,16 @@ class RpcChannel:
             msg = f"unix://{self.path}: no connection within {self._connect_timeout:g} s"
             raise Unavailable(msg)
         self._links.add(link)
+        try:
+            self._refuse_if_closed()  # which may have happened meanwhile
+        except Unavailable:
+            link.abort()
+            raise
         return link
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Unavailable("the channel is closed")
 
 
 def _short(method: str) -> str:

@@ -295,7 +295,10 @@ def _bind(path: str, mode: int) -> tuple[socket.socket, int]:
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.bind(path)
+        try:
+            sock.bind(path)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
         # Nobody can connect before listen(), so there is no moment with other permissions.
         Path(path).chmod(mode)
         inode = Path(path).stat().st_ino

@@ -86,6 +86,11 @@ async def aiter_context(path: Path):  # type: ignore[no-untyped-def]
         yield
 
 
+async def test_a_directory_that_is_not_there_is_named(path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"missing/s\.sock"):
+        await anext(aiter_context(path.parent / "missing" / "s.sock"))
+
+
 async def test_a_successors_socket_is_not_removed(path: Path) -> None:
     async with rpc.serve_unix([Quick()], path):
         path.unlink()
