@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -208,3 +210,12 @@ def test_objects_cannot_be_changed() -> None:
     pod = api.Pod()
     with pytest.raises(AttributeError):
         pod.kind = "Node"  # type: ignore[misc]
+
+
+def test_importing_the_types_loads_no_parser_and_no_event_loop() -> None:
+    code = (
+        "import sys, nodeagent.api, nodeagent.api.codec, nodeagent.api.validation;"
+        "print(*{'yaml', 'asyncio', 'anyio', 'kubernetes_asyncio'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""

@@ -37,14 +37,14 @@ def check_resources(
     path: str, resources: ResourceRequirements, claims: Iterable[str] = ()
 ) -> Iterator[FieldError]:
     """Judge the resources of a container; ``claims`` are the names that the pod declares."""
-    for kind, amounts in (("limits", resources.limits), ("requests", resources.requests)):
-        for name, amount in amounts.items():
-            here = f"{path}.{kind}[{name}]"
-            yield from _check_name(here, name)
-            yield from _check_amount(here, name, amount)
+    for name, amount in resources.limits.items():
+        yield from _check_resource(f"{path}.limits[{name}]", name, amount)
     for name, amount in resources.requests.items():
-        limit = resources.limits.get(name)
-        yield from _check_request(f"{path}.requests[{name}]", name, amount, limit)
+        here, limit = f"{path}.requests[{name}]", resources.limits.get(name)
+        # A request that only repeats its limit (by default, it does) has been judged with it.
+        if amount != limit:
+            yield from _check_resource(here, name, amount)
+            yield from _check_request(here, name, amount, limit)
     names = resources.limits.keys() | resources.requests.keys()
     if any(map(_is_hugepages, names)) and not names & {"cpu", "memory"}:
         yield forbidden(path, "huge pages need cpu or memory as well")
@@ -60,6 +60,11 @@ def _is_extended(name: str) -> bool:
     domain, slash, _ = name.rpartition("/")
     ours = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
     return bool(slash) and not ours and not name.startswith("requests.")
+
+
+def _check_resource(path: str, name: str, amount: Quantity) -> Iterator[FieldError]:
+    yield from _check_name(path, name)
+    yield from _check_amount(path, name, amount)
 
 
 def _check_name(path: str, name: str) -> Iterator[FieldError]:
@@ -96,13 +101,13 @@ def _check_pages(path: str, name: str, amount: Quantity) -> Iterator[FieldError]
 def _check_request(
     path: str, name: str, amount: Quantity, limit: Quantity | None
 ) -> Iterator[FieldError]:
-    """Compare a request with its limit; what cannot be overcommitted must equal it."""
+    """Judge a request that differs from its limit, as it may only for what can be overcommitted."""
     if name in _STANDARD:
         if limit is not None and amount > limit:
             yield invalid(path, amount, f"must be at most the limit of {limit}")
     elif limit is None:
         yield required(path.replace(".requests[", ".limits["), f"{name} cannot be overcommitted")
-    elif amount != limit:
+    else:
         yield invalid(path, amount, f"must equal the limit of {limit}")
 
 
@@ -161,8 +166,7 @@ def check_resize_policy(
 def check_overhead(path: str, overhead: Mapping[str, Quantity]) -> Iterator[FieldError]:
     """Judge what the pod costs beyond its containers."""
     for name, amount in overhead.items():
-        yield from _check_name(f"{path}[{name}]", name)
-        yield from _check_amount(f"{path}[{name}]", name, amount)
+        yield from _check_resource(f"{path}[{name}]", name, amount)
 
 
 def check_pod_resources(path: str, spec: PodSpec) -> Iterator[FieldError]:
