@@ -1,1 +1,5 @@
 """Volumes of pods on the host."""
+
+from nodeagent.volumes.manager import VolumeManager
+
+__all__ = ["VolumeManager"]

@@ -1,0 +1,158 @@
+"""The configuration of a container (docs/behaviour/runtime.md, "Container"). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nodeagent.api import Container, Pod, VolumeMount
+from nodeagent.model.volumes import MountedVolume
+from nodeagent.proto.runtime import v1
+from nodeagent.runtime import names
+from nodeagent.runtime.environment import build_environment, expand_all
+from nodeagent.runtime.errors import ContainerStartError, Waiting
+from nodeagent.runtime.hash import container_hash
+from nodeagent.runtime.linux_resources import container_resources
+from nodeagent.runtime.security import container_security
+from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+
+ETC_HOSTS: Final = "/etc/hosts"
+_PROPAGATION: Final = {
+    "HostToContainer": v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": v1.MountPropagation.PROPAGATION_BIDIRECTIONAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedFiles:
+    """Files that the agent makes for a container; None where there is none."""
+
+    etc_hosts: Path | None = None
+    termination_log: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerInputs:
+    """What a container's configuration is made from, besides its spec.
+
+    Attributes:
+        attempt: its restart count.
+        image_ref: the image as the runtime identifies it.
+        image: what the runtime says about the image.
+        volumes: the pod's volumes by name.
+        files: what the agent mounts itself.
+    """
+
+    attempt: int
+    image_ref: str
+    image: v1.Image | None
+    volumes: Mapping[str, MountedVolume]
+    files: ManagedFiles
+
+
+def build_container_config(
+    pod: Pod,
+    container: Container,
+    inputs: ContainerInputs,
+    settings: RuntimeSettings,
+    host: HostFacts,
+) -> v1.ContainerConfig:
+    """The message that creates a container.
+
+    Raises:
+        ContainerStartError: with CreateContainerConfigError, when the spec cannot be met.
+    """
+    environment = build_environment(container)
+    return v1.ContainerConfig(
+        metadata=v1.ContainerMetadata(name=container.name, attempt=inputs.attempt),
+        image=v1.ImageSpec(image=inputs.image_ref, user_specified_image=container.image),
+        command=expand_all(container.command, environment),
+        args=expand_all(container.args, environment),
+        working_dir=container.working_dir,
+        envs=[
+            v1.KeyValue(key=name, value=value.encode(errors="surrogateescape"))
+            for name, value in environment.items()
+        ],
+        mounts=build_mounts(container, inputs.volumes, inputs.files),
+        labels=container_labels(pod, container.name),
+        annotations=container_annotations(pod, container, inputs.attempt),
+        log_path=f"{container.name}/{inputs.attempt}.log",
+        stdin=container.stdin,
+        stdin_once=container.stdin_once,
+        tty=container.tty,
+        linux=v1.LinuxContainerConfig(
+            resources=container_resources(pod, container, settings, host),
+            security_context=container_security(pod, container, inputs.image, host),
+        ),
+    )
+
+
+def container_labels(pod: Pod, container: str) -> dict[str, str]:
+    """The four labels of a container; the pod's own labels are not among them."""
+    return {names.CONTAINER_NAME: container, **names.PodNames.of(pod).labels}
+
+
+def container_annotations(pod: Pod, container: Container, attempt: int) -> dict[str, str]:
+    """What the agent must know of a container when the spec is gone."""
+    result = {
+        names.HASH: container_hash(container.name, container.image),
+        names.RESTART_COUNT: str(attempt),
+        names.TERMINATION_MESSAGE_PATH: container.termination_message_path,
+        names.TERMINATION_MESSAGE_POLICY: container.termination_message_policy,
+    }
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        result[names.DELETION_GRACE] = str(pod.metadata.deletion_grace_period_seconds)
+    if pod.spec.termination_grace_period_seconds is not None:
+        result[names.TERMINATION_GRACE] = str(pod.spec.termination_grace_period_seconds)
+    if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
+        result[names.PRE_STOP_HANDLER] = _json(container.lifecycle.pre_stop)
+    if container.ports:
+        result[names.PORTS] = _json(container.ports)
+    return result
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def build_mounts(
+    container: Container, volumes: Mapping[str, MountedVolume], files: ManagedFiles
+) -> list[v1.Mount]:
+    """The container's mounts: its volumes, then the hosts file, then the termination log."""
+    mounts = [_volume_mount(container, mount, volumes) for mount in container.volume_mounts]
+    taken = {mount.container_path for mount in mounts}
+    if files.etc_hosts is not None and ETC_HOSTS not in taken:
+        mounts.append(v1.Mount(container_path=ETC_HOSTS, host_path=str(files.etc_hosts)))
+    if files.termination_log is not None:
+        path = container.termination_message_path
+        mounts.append(v1.Mount(container_path=path, host_path=str(files.termination_log)))
+    return mounts
+
+
+def _volume_mount(
+    container: Container, mount: VolumeMount, volumes: Mapping[str, MountedVolume]
+) -> v1.Mount:
+    volume = volumes.get(mount.name)
+    if volume is None:
+        message = f"container {container.name}: volume {mount.name} is not mounted"
+        raise ContainerStartError(Waiting.CONFIG, message)
+    if mount.sub_path or mount.sub_path_expr:
+        message = f"container {container.name}: mount {mount.mount_path}: subPath is not supported"
+        raise ContainerStartError(Waiting.CONFIG, message)
+    return v1.Mount(
+        container_path="/" + mount.mount_path.lstrip("/"),
+        host_path=volume.host_path,
+        readonly=mount.read_only or volume.read_only,
+        propagation=_PROPAGATION.get(
+            mount.mount_propagation or "", v1.MountPropagation.PROPAGATION_PRIVATE
+        ),
+    )
+
+
+def wants_termination_log(container: Container) -> bool:
+    """Whether the container can leave a termination message."""
+    return bool(container.termination_message_path)

@@ -1,0 +1,58 @@
+"""What all parts of the runtime side share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nodeagent.aio import PatientLimiter
+from nodeagent.api import Pod
+from nodeagent.clock import Clock
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import PodUID
+from nodeagent.runtime.events import EventType, OnAction, PodEvents
+from nodeagent.runtime.metrics import RuntimeMetrics
+from nodeagent.runtime.names import field_path
+from nodeagent.runtime.records import Records
+from nodeagent.runtime.services import ContainerRuntime
+from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeContext:
+    """The runtime, how pods are made, and who is told about it."""
+
+    runtime: ContainerRuntime
+    settings: RuntimeSettings
+    host: HostFacts
+    events: PodEvents
+    journal: Journal
+    metrics: RuntimeMetrics
+    clock: Clock
+    on_action: OnAction
+    limiter: PatientLimiter
+    records: Records = field(default_factory=Records)
+    log: Log = field(default_factory=lambda: Log("runtime"))
+
+    def say(
+        self, pod: Pod | None, kind: EventType, reason: str, message: str, container: str = ""
+    ) -> None:
+        """Emit an event about a pod or one of its containers; without a spec there is none."""
+        if pod is not None:
+            path = field_path(pod, container) if container else ""
+            self.events.event(pod, kind, reason, message, path)
+
+    def note(
+        self, what: str, uid: str, why: str = "", duration: float | None = None, **fields: object
+    ) -> None:
+        """Write a step to the journal."""
+        self.journal.record("runtime", what, uid, why, duration, **fields)
+
+    def acted(self, uid: str, what: str) -> None:
+        """Say that something was changed in the runtime, so that the pod is inspected anew."""
+        self.on_action(PodUID(uid), what)
+
+    def pod_dir(self, uid: str) -> Path:
+        """The pod's directory."""
+        return self.settings.root_dir / "pods" / uid

@@ -1,0 +1,145 @@
+"""Which resolver settings a pod gets (docs/behaviour/runtime.md, "DNS"). Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.api import Pod
+from nodeagent.proto.runtime import v1
+
+MAX_SERVERS: Final = 3
+MAX_SEARCHES: Final = 32
+MAX_SEARCH_LINE: Final = 2048
+MAX_SEARCH: Final = 253
+
+CLUSTER_FIRST: Final = "ClusterFirst"
+CLUSTER_FIRST_WITH_HOST_NET: Final = "ClusterFirstWithHostNet"
+DEFAULT: Final = "Default"
+NONE: Final = "None"
+_POLICIES: Final = (CLUSTER_FIRST, CLUSTER_FIRST_WITH_HOST_NET, DEFAULT, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolverSettings:
+    """Name servers, search domains, and options as they are written."""
+
+    servers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    def message(self) -> v1.DnsConfig:
+        """The settings as the runtime takes them."""
+        return v1.DnsConfig(
+            servers=list(self.servers), searches=list(self.searches), options=list(self.options)
+        )
+
+
+NO_RESOLVER: Final = ResolverSettings(servers=("127.0.0.1",), searches=(".",))
+"""What pods get as the node's settings when no resolver file is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class DNSWarning:
+    """Something about a pod's DNS that an event should say."""
+
+    reason: str
+    message: str
+
+
+def parse_resolv_conf(text: str) -> ResolverSettings:
+    """Read a resolver file: the last search line wins, options of all lines are merged."""
+    servers: list[str] = []
+    searches: tuple[str, ...] = ()
+    options: list[str] = []
+    for line in text.splitlines():
+        words = line.split("#")[0].split(";")[0].split()
+        if not words:
+            continue
+        keyword, values = words[0], words[1:]
+        if keyword == "nameserver" and values:
+            servers.append(values[0])
+        elif keyword == "search":
+            searches = tuple(name for value in values if (name := value.rstrip(".")))
+        elif keyword == "options":
+            options.extend(values)
+    return ResolverSettings(tuple(servers), searches, _merge_options((), options))
+
+
+def pod_dns(
+    pod: Pod, host: ResolverSettings, cluster_dns: tuple[str, ...], cluster_domain: str
+) -> tuple[ResolverSettings, list[DNSWarning]]:
+    """The resolver settings of a pod, and what to warn about.
+
+    Args:
+        pod: its policy decides the base, its own settings are added.
+        host: the node's settings.
+        cluster_dns: the cluster's name servers; none makes cluster policies fall to Default.
+        cluster_domain: the cluster's domain, "" for none.
+    """
+    warnings: list[DNSWarning] = []
+    policy = pod.spec.dns_policy if pod.spec.dns_policy in _POLICIES else CLUSTER_FIRST
+    if policy == CLUSTER_FIRST and pod.spec.host_network:
+        policy = DEFAULT
+    if policy in (CLUSTER_FIRST, CLUSTER_FIRST_WITH_HOST_NET) and not cluster_dns:
+        warnings.append(
+            DNSWarning(
+                "MissingClusterDNS",
+                f"no cluster DNS is configured: policy {policy} falls back to {DEFAULT}",
+            )
+        )
+        policy = DEFAULT
+    if policy == NONE:
+        base = ResolverSettings()
+    elif policy == DEFAULT:
+        base = host
+    else:
+        base = _cluster(pod.metadata.namespace, host, cluster_dns, cluster_domain)
+    return _limited(_with_own(pod, base), warnings)
+
+
+def _cluster(
+    namespace: str, host: ResolverSettings, servers: tuple[str, ...], domain: str
+) -> ResolverSettings:
+    own = (f"{namespace}.svc.{domain}", f"svc.{domain}", domain) if domain else ()
+    return ResolverSettings(servers, tuple(dict.fromkeys((*own, *host.searches))), ("ndots:5",))
+
+
+def _with_own(pod: Pod, base: ResolverSettings) -> ResolverSettings:
+    own = pod.spec.dns_config
+    if own is None:
+        return base
+    options = [o.name if o.value in (None, "") else f"{o.name}:{o.value}" for o in own.options]
+    return ResolverSettings(
+        tuple(dict.fromkeys((*base.servers, *own.nameservers))),
+        tuple(dict.fromkeys((*base.searches, *own.searches))),
+        _merge_options(base.options, options),
+    )
+
+
+def _merge_options(base: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
+    """Options by name; a later one of the same name takes the earlier one's place."""
+    merged: dict[str, str] = {}
+    for option in (*base, *added):
+        merged[option.partition(":")[0]] = option
+    return tuple(merged.values())
+
+
+def _limited(
+    settings: ResolverSettings, warnings: list[DNSWarning]
+) -> tuple[ResolverSettings, list[DNSWarning]]:
+    servers = settings.servers[:MAX_SERVERS]
+    searches = tuple(s for s in settings.searches if len(s) <= MAX_SEARCH)[:MAX_SEARCHES]
+    while len(" ".join(searches)) > MAX_SEARCH_LINE:
+        searches = searches[:-1]
+    if servers != settings.servers:
+        warnings.append(_exceeded("nameserver", servers))
+    if searches != settings.searches:
+        warnings.append(_exceeded("search line", searches))
+    return ResolverSettings(servers, searches, settings.options), warnings
+
+
+def _exceeded(what: str, applied: tuple[str, ...]) -> DNSWarning:
+    text = f"{what} limits were exceeded, some entries are left out; applied: {' '.join(applied)}"
+    return DNSWarning("DNSConfigForming", text)

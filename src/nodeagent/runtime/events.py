@@ -1,0 +1,45 @@
+"""Saying what happens to a pod: events for people, journal records, hints to PLEG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
+
+from nodeagent.api import Pod
+from nodeagent.model import PodUID
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+OnAction: TypeAlias = Callable[[PodUID, str], None]
+"""Called after something was changed in the runtime for a pod, with what it was."""
+
+
+class PodEvents(Protocol):
+    """Where events about pods go."""
+
+    def event(
+        self, pod: Pod, kind: EventType, reason: str, message: str, field_path: str = ""
+    ) -> None:
+        """Say something about a pod or one of its containers; never blocks, never fails.
+
+        Args:
+            pod: the pod.
+            kind: ``Normal`` or ``Warning``.
+            reason: a CamelCase word.
+            message: the text for people.
+            field_path: ``spec.containers{web}`` for a container, "" for the pod.
+        """
+        ...
+
+
+class NoEvents:
+    """Drops all events."""
+
+    def event(
+        self, pod: Pod, kind: EventType, reason: str, message: str, field_path: str = ""
+    ) -> None:
+        """Do nothing."""
+
+
+def no_action(_uid: PodUID, _what: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,154 @@
+"""CPU, memory and OOM settings as the runtime takes them.
+
+docs/behaviour/runtime.md, "Linux resources". Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from nodeagent.api import Container, Pod, Quantity
+from nodeagent.api.aggregate import aggregate, is_sidecar
+from nodeagent.proto.runtime import v1
+from nodeagent.runtime.qos import QOSClass, compute_qos, is_critical
+from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+
+MIN_SHARES: Final = 2
+MAX_SHARES: Final = 262144
+MIN_QUOTA: Final = 1000
+_GUARANTEED_OOM_SCORE: Final = -997
+_BEST_EFFORT_OOM_SCORE: Final = 1000
+
+Amounts = Mapping[str, Quantity]
+
+
+def cpu_shares(milli_cpu: int) -> int:
+    """CPU shares of a request in thousandths of a CPU."""
+    return min(max(milli_cpu * 1024 // 1000, MIN_SHARES), MAX_SHARES)
+
+
+def cpu_quota(milli_cpu: int, period: int) -> int:
+    """CFS quota in microseconds per ``period`` microseconds; 0 when there is no limit."""
+    if milli_cpu == 0:
+        return 0
+    return max(milli_cpu * period // 1000, MIN_QUOTA)
+
+
+def container_resources(
+    pod: Pod, container: Container, settings: RuntimeSettings, host: HostFacts
+) -> v1.LinuxContainerResources:
+    """The resources of one container."""
+    resources = _encode(container.resources.requests, container.resources.limits, settings, host)
+    resources.oom_score_adj = oom_score_adj(pod, container, host.memory_capacity)
+    resources.hugepage_limits = _hugepages(container.resources.limits, host)
+    if host.cgroup_v2:
+        resources.unified["memory.oom.group"] = "1"
+        if host.swap_accounting:
+            resources.unified["memory.swap.max"] = "0"
+    elif host.swap_accounting:
+        resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes
+    return resources
+
+
+def sandbox_resources(
+    pod: Pod, settings: RuntimeSettings, host: HostFacts
+) -> v1.LinuxContainerResources:
+    """The resources of the whole pod, without its overhead."""
+    resources = _encode(
+        aggregate(pod.spec, "requests"), aggregate(pod.spec, "limits"), settings, host
+    )
+    if host.cgroup_v2:
+        resources.unified["memory.oom.group"] = "1"
+    return resources
+
+
+def overhead_resources(
+    pod: Pod, settings: RuntimeSettings, host: HostFacts
+) -> v1.LinuxContainerResources:
+    """The pod's overhead as both request and limit; empty when it has none."""
+    overhead = pod.spec.overhead
+    if not overhead:
+        return v1.LinuxContainerResources()
+    return _encode(overhead, overhead, settings, host)
+
+
+def _encode(
+    requests: Amounts, limits: Amounts, settings: RuntimeSettings, host: HostFacts
+) -> v1.LinuxContainerResources:
+    request, limit = requests.get("cpu"), limits.get("cpu")
+    milli_limit = limit.milli_value() if limit is not None else 0
+    milli_request = milli_limit if request is None else request.milli_value()
+    memory = limits.get("memory")
+    resources = v1.LinuxContainerResources(
+        cpu_shares=cpu_shares(milli_request),
+        memory_limit_in_bytes=memory.value() if memory is not None else 0,
+    )
+    if settings.cpu_cfs_quota:
+        resources.cpu_period = settings.cpu_cfs_period
+        resources.cpu_quota = cpu_quota(milli_limit, settings.cpu_cfs_period)
+    return resources
+
+
+def _hugepages(limits: Amounts, host: HostFacts) -> list[v1.HugepageLimit]:
+    asked = {
+        Quantity(name.removeprefix("hugepages-")).value(): quantity.value()
+        for name, quantity in limits.items()
+        if name.startswith("hugepages-")
+    }
+    return [
+        v1.HugepageLimit(page_size=_page_size(size), limit=asked.get(size, 0))
+        for size in sorted(host.hugepage_sizes)
+    ]
+
+
+def _page_size(size: int) -> str:
+    for unit in ("B", "KB", "MB"):
+        if size < 1024 or size % 1024:
+            return f"{size}{unit}"
+        size //= 1024
+    return f"{size}GB"
+
+
+def oom_score_adj(pod: Pod, container: Container, memory_capacity: int) -> int:
+    """How willingly the kernel kills the container when memory runs out.
+
+    Args:
+        pod: its quality of service and priority decide first.
+        container: a burstable one scores by its memory request.
+        memory_capacity: the node's memory in bytes.
+    """
+    if pod.spec.priority_class_name == "system-node-critical" and is_critical(pod):
+        return _GUARANTEED_OOM_SCORE
+    qos = compute_qos(pod)
+    if qos is QOSClass.GUARANTEED:
+        return _GUARANTEED_OOM_SCORE
+    if qos is QOSClass.BEST_EFFORT:
+        return _BEST_EFFORT_OOM_SCORE
+    score = _burstable_score(pod, _memory_request(container), memory_capacity)
+    if any(c.name == container.name and is_sidecar(c) for c in pod.spec.init_containers):
+        smallest = min((_memory_request(c) for c in pod.spec.containers), default=0)
+        score = min(score, _burstable_score(pod, smallest, memory_capacity))
+    return score
+
+
+def _burstable_score(pod: Pod, request: int, memory_capacity: int) -> int:
+    request += _pod_level_surplus(pod)
+    score = 1000 - 1000 * request // max(memory_capacity, 1)
+    return min(max(score, 3), 999)
+
+
+def _pod_level_surplus(pod: Pod) -> int:
+    """What each container gets of a pod-level request beyond what the containers ask for."""
+    level = pod.spec.resources
+    if level is None or "memory" not in level.requests:
+        return 0
+    asked = aggregate(pod.spec, "requests").get("memory", Quantity(0)).value()
+    surplus = level.requests["memory"].value() - asked
+    count = len(pod.spec.containers) + sum(is_sidecar(c) for c in pod.spec.init_containers)
+    return surplus // count if surplus > 0 and count else 0
+
+
+def _memory_request(container: Container) -> int:
+    request = container.resources.requests.get("memory")
+    return request.value() if request is not None else 0

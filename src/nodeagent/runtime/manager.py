@@ -1,0 +1,200 @@
+"""The runtime side of a pod, as pod workers use it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+
+from nodeagent.aio import PatientLimiter
+from nodeagent.api import Pod
+from nodeagent.clock import Clock, SystemClock
+from nodeagent.journal import Journal
+from nodeagent.model import PodRuntimeStatus, PodUID
+from nodeagent.model.actions import PodActions, PodSyncResult
+from nodeagent.model.volumes import MountedVolume
+from nodeagent.proto.runtime import v1
+from nodeagent.runtime.actions import NO_RESULTS, ProbeResults, compute_pod_actions
+from nodeagent.runtime.backoff import CrashBackOff
+from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
+from nodeagent.runtime.executor import PodExecutor
+from nodeagent.runtime.images import ImageManager
+from nodeagent.runtime.metrics import RuntimeMetrics
+from nodeagent.runtime.reasons import ReasonCache
+from nodeagent.runtime.sandboxes import SandboxMaker, split_strays
+from nodeagent.runtime.services import ContainerRuntime, ImagePuller
+from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+from nodeagent.runtime.starting import ContainerStarter
+from nodeagent.runtime.stopping import Stopper
+
+
+class RuntimeManager:
+    """Brings pods in the runtime to their desired state, and stops them.
+
+    One task at a time may work on one pod; different pods are independent.
+
+    Args:
+        runtime: sandboxes and containers.
+        images: images.
+        settings: how pods are made.
+        host: facts about the host (:func:`nodeagent.runtime.settings.detect_host`).
+        events: where events about pods go.
+        journal: the flight recorder.
+        metrics: counters.
+        clock: wall time, for messages only.
+        on_action: told after every change in the runtime, with the pod and what was done.
+    """
+
+    def __init__(
+        self,
+        runtime: ContainerRuntime,
+        images: ImagePuller,
+        settings: RuntimeSettings,
+        host: HostFacts | None = None,
+        *,
+        events: PodEvents | None = None,
+        journal: Journal | None = None,
+        metrics: RuntimeMetrics | None = None,
+        clock: Clock | None = None,
+        on_action: OnAction = no_action,
+    ) -> None:
+        self._context = context = RuntimeContext(
+            runtime=runtime,
+            settings=settings,
+            host=host or HostFacts(),
+            events=events or NoEvents(),
+            journal=journal or Journal(),
+            metrics=metrics or RuntimeMetrics(),
+            clock=clock or SystemClock(),
+            on_action=on_action,
+            limiter=PatientLimiter(settings.concurrency, settings.patience),
+        )
+        self.reasons = ReasonCache()
+        self._back_off = CrashBackOff(settings.back_off_initial, settings.back_off_cap)
+        self._images = ImageManager(
+            images,
+            settings.images,
+            events=context.events,
+            journal=context.journal,
+            metrics=context.metrics,
+        )
+        self._stopper = Stopper(context)
+        self._executor = functools.partial(
+            PodExecutor,
+            context,
+            SandboxMaker(context),
+            ContainerStarter(context, self._images),
+            self._stopper,
+            self._back_off,
+            self.reasons,
+        )
+
+    async def sync_pod(
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        volumes: Mapping[str, MountedVolume],
+        pull_secrets: Sequence[v1.AuthConfig] = (),
+        *,
+        probes: ProbeResults = NO_RESULTS,
+        restart_all: bool = False,
+    ) -> PodSyncResult:
+        """Decide what the pod needs and do it.
+
+        Args:
+            pod: the desired pod.
+            status: what the runtime reported, after our own last action on the pod.
+            volumes: the pod's volumes by name, mounted.
+            pull_secrets: credentials for its images.
+            probes: results of its probes.
+            restart_all: its condition ``AllContainersRestarting`` is True.
+
+        Returns:
+            What came of it. Faults of the runtime are in there, they are not raised.
+        """
+        uid = PodUID(pod.metadata.uid)
+        self.observe_exits(status)
+        status, strays = split_strays(status)
+        if strays:
+            self._context.note("StraySandboxes", uid, "made by a call that came too late")
+            await self._stopper.stop_sandboxes(uid, strays)
+        actions = compute_pod_actions(
+            pod,
+            status,
+            probes=probes,
+            restart_all=restart_all,
+            ran_before=self._context.records.started(uid),
+        )
+        if actions.nothing_to_do:
+            self._context.records.seen(uid)
+            return PodSyncResult(did_something=bool(strays))
+        began = anyio.current_time()
+        executor = self._executor(pod=pod, status=status, volumes=volumes, credentials=pull_secrets)
+        result = await executor.perform(actions)
+        self._context.records.seen(uid)
+        took = anyio.current_time() - began
+        self._context.note("PodSynced", uid, describe_actions(actions), took)
+        return result
+
+    async def kill_pod(
+        self, pod: Pod | None, status: PodRuntimeStatus, grace_override: int | None = None
+    ) -> None:
+        """Stop all containers of a pod side by side, then its sandboxes.
+
+        Args:
+            pod: its spec; None when it is gone, then what its containers carry is used.
+            status: what the runtime reported.
+            grace_override: seconds that each container may take, whatever the spec says.
+
+        Raises:
+            SyncError: something could not be stopped; try again.
+        """
+        began = anyio.current_time()
+        await self._stopper.kill_pod(pod, status, grace_override)
+        took = anyio.current_time() - began
+        self._context.note("PodKilled", status.uid, "", took, grace=grace_override)
+
+    def observe_exits(self, status: PodRuntimeStatus) -> None:
+        """Note when containers were first seen exited; crash back-offs count from then."""
+        self._back_off.observe(status, anyio.current_time())
+
+    def forget_pod(self, uid: PodUID) -> None:
+        """Drop all that is remembered of a pod that is gone for good."""
+        self.reasons.forget_pod(uid)
+        self._back_off.forget_pod(uid)
+        self._images.forget_pod(uid)
+        self._context.records.forget_pod(uid)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What should survive a restart of the agent, JSON-able."""
+        return {
+            "crash": self._back_off.snapshot(anyio.current_time()),
+            "started": self._context.records.snapshot(),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`snapshot` gave."""
+        self._back_off.restore(saved.get("crash", {}), anyio.current_time())
+        self._context.records.restore(saved.get("started", {}))
+
+
+def describe_actions(actions: PodActions) -> str:
+    """The actions in a few words, for the journal."""
+    parts: list[str] = []
+    if actions.kill_pod:
+        parts.append("kill pod" + (f" ({actions.sandbox_why})" if actions.sandbox_why else ""))
+    if actions.create_sandbox:
+        parts.append(f"create sandbox {actions.attempt}")
+    for verb, names in (
+        ("kill", [k.name for k in actions.containers_to_kill]),
+        ("reset", [r.name for r in actions.containers_to_reset]),
+        ("start ephemeral", actions.ephemeral_containers_to_start),
+        ("start init", actions.init_containers_to_start),
+        ("start", actions.containers_to_start),
+    ):
+        if names:
+            parts.append(f"{verb} {', '.join(names)}")
+    return "; ".join(parts)

@@ -1,0 +1,215 @@
+"""Making a pod's sandbox, once (docs/behaviour/runtime.md, "Sandbox", "At most once")."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from nodeagent.api import Pod
+from nodeagent.model import PodRuntimeStatus, PodUID, SandboxID, SandboxState, SyncError
+from nodeagent.proto.runtime import v1
+from nodeagent.rpc import RpcError
+from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.dns import NO_RESOLVER, ResolverSettings, parse_resolv_conf, pod_dns
+from nodeagent.runtime.errors import SyncReason, describe, name_reserved, outcome_unknown
+from nodeagent.runtime.logs import make_log_dir, pod_log_dir
+from nodeagent.runtime.names import POD_UID, PodNames
+from nodeagent.runtime.sandbox_config import build_sandbox_config
+
+_TRIES: Final = 3
+"""Attempts in one sync when the runtime says that the name is reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadySandbox:
+    """A sandbox that containers can be put into."""
+
+    id: SandboxID
+    config: v1.PodSandboxConfig
+    ips: tuple[str, ...]
+
+
+def split_strays(status: PodRuntimeStatus) -> tuple[PodRuntimeStatus, tuple[SandboxID, ...]]:
+    """Tell ready sandboxes that nothing was ever put into from the one that is in use.
+
+    Such a sandbox is left behind by a creation whose answer came too late. It is no reason
+    to restart the pod: it is stopped, and the rest of the status stands.
+
+    Returns:
+        The status without the strays, and their ids.
+    """
+    ready = [s for s in status.sandboxes if s.state is SandboxState.READY]
+    if len(ready) < 2:
+        return status, ()
+    used = {c.sandbox_id for c in status.containers}
+    keep = [s for s in ready if s.id in used] or ready[:1]
+    strays = tuple(s.id for s in ready if s not in keep)
+    if len(keep) > 1 or not strays:
+        return status, ()
+    left = tuple(s for s in status.sandboxes if s.id not in strays)
+    return replace(status, sandboxes=left), strays
+
+
+def network_ips(network: v1.PodSandboxNetworkStatus | None) -> tuple[str, ...]:
+    """The addresses of a sandbox; none when the first one makes no sense."""
+    if network is None or not _is_ip(network.ip):
+        return ()
+    return (network.ip, *(extra.ip for extra in network.additional_ips if _is_ip(extra.ip)))
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+class SandboxMaker:
+    """Creates sandboxes, and adopts those that exist already."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._context = context
+
+    async def config(self, pod: Pod, attempt: int, *, warn: bool = False) -> v1.PodSandboxConfig:
+        """The configuration of the pod's sandbox.
+
+        Args:
+            pod: the desired pod.
+            attempt: number of the sandbox.
+            warn: emit events about the pod's DNS settings.
+
+        Raises:
+            SyncError: the pod cannot have a sandbox as it stands.
+        """
+        context, settings = self._context, self._context.settings
+        host_dns = await self._host_dns()
+        dns, warnings = pod_dns(pod, host_dns, settings.cluster_dns, settings.cluster_domain)
+        if warn:
+            for warning in warnings:
+                context.say(pod, "Warning", warning.reason, warning.message)
+        return build_sandbox_config(pod, attempt, dns, settings, context.host)
+
+    async def _host_dns(self) -> ResolverSettings:
+        path = self._context.settings.resolv_conf
+        if path is None:
+            return NO_RESOLVER
+        try:
+            text = await to_thread.run_sync(
+                lambda: path.read_text(encoding="utf-8", errors="replace")
+            )
+        except FileNotFoundError:
+            return ResolverSettings()
+        except OSError as error:
+            raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
+        return parse_resolv_conf(text)
+
+    async def create(self, pod: Pod, attempt: int) -> ReadySandbox:
+        """Make the pod's sandbox, or adopt one that was made without our knowing.
+
+        Args:
+            pod: the desired pod.
+            attempt: the lowest number the sandbox may have.
+
+        Raises:
+            SyncError: there is none.
+        """
+        context = self._context
+        names = PodNames.of(pod)
+        uid = PodUID(names.uid)
+        context.metrics.started_pods.inc()
+        began = anyio.current_time()
+        await self._make_log_dir(names)
+        for tried in range(_TRIES):
+            if context.records.sandbox_open(uid):
+                adopted, attempt = await self._adopt(pod, attempt)
+                if adopted is not None:
+                    return adopted
+            config = await self.config(pod, attempt, warn=not tried)
+            try:
+                sandbox = await self._run(uid, config)
+            except RpcError as error:
+                if not name_reserved(error):
+                    raise self._failed(error) from error
+                context.note("SandboxNameReserved", uid, describe(error), attempt=attempt)
+                attempt += 1
+                continue
+            took = anyio.current_time() - began
+            context.note("SandboxCreated", uid, "", took, id=sandbox, attempt=attempt)
+            context.acted(uid, "sandbox created")
+            return await self._ready(pod, sandbox, config)
+        message = f"the runtime holds the names of {_TRIES} sandboxes before attempt {attempt}"
+        raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
+
+    async def _make_log_dir(self, names: PodNames) -> None:
+        path = pod_log_dir(self._context.settings.pod_logs_dir, names)
+        try:
+            await to_thread.run_sync(make_log_dir, path)
+        except OSError as error:
+            raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
+
+    async def _run(self, uid: PodUID, config: v1.PodSandboxConfig) -> SandboxID:
+        context = self._context
+        async with context.limiter.slot():
+            context.records.begin_sandbox(uid)
+            try:
+                sandbox = await context.runtime.run_pod_sandbox(config)
+            except RpcError as error:
+                if not outcome_unknown(error) and not name_reserved(error):
+                    context.records.settle_sandbox(uid)
+                raise
+            context.records.settle_sandbox(uid)
+        return SandboxID(sandbox)
+
+    def _failed(self, error: RpcError) -> SyncError:
+        self._context.metrics.started_pods_errors.labels(error.code.name).inc()
+        return SyncError(describe(error), reason=SyncReason.CREATE_SANDBOX)
+
+    async def _adopt(self, pod: Pod, attempt: int) -> tuple[ReadySandbox | None, int]:
+        """Look for a sandbox that the status does not show.
+
+        Returns:
+            The sandbox, or None and the attempt to create.
+        """
+        context = self._context
+        uid = PodUID(pod.metadata.uid)
+        where = v1.PodSandboxFilter(label_selector={POD_UID: uid})
+        try:
+            found = await context.runtime.list_pod_sandbox(where)
+            newest = max(found, key=_age, default=None)
+            if newest is None or newest.metadata is None or newest.metadata.attempt < attempt:
+                return None, attempt
+            attempt = newest.metadata.attempt
+            if newest.state is v1.PodSandboxState.SANDBOX_READY:
+                config = await self.config(pod, attempt)
+                ready = await self._ready(pod, SandboxID(newest.id), config)
+                context.records.settle_sandbox(uid)
+                context.note("SandboxAdopted", uid, "", None, id=newest.id, attempt=attempt)
+                context.acted(uid, "sandbox adopted")
+                return ready, attempt
+        except RpcError as error:
+            raise self._failed(error) from error
+        return None, attempt + 1
+
+    async def _ready(
+        self, pod: Pod, sandbox: SandboxID, config: v1.PodSandboxConfig
+    ) -> ReadySandbox:
+        if pod.spec.host_network:
+            return ReadySandbox(sandbox, config, ())
+        try:
+            reply = await self._context.runtime.pod_sandbox_status(sandbox)
+        except RpcError as error:
+            message = f"Unable to get pod sandbox status: {describe(error)}"
+            self._context.say(pod, "Warning", "FailedPodSandBoxStatus", message)
+            raise SyncError(message, reason=SyncReason.CREATE_SANDBOX) from error
+        return ReadySandbox(
+            sandbox, config, network_ips(reply.status.network if reply.status else None)
+        )
+
+
+def _age(sandbox: v1.PodSandbox) -> tuple[int, int]:
+    return (sandbox.metadata.attempt if sandbox.metadata else 0, sandbox.created_at)

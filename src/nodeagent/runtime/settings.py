@@ -1,0 +1,161 @@
+"""What the runtime side is configured with, and what it must know of the host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from nodeagent.api import Pod
+
+
+def _no_cgroup_parent(_: Pod) -> str:
+    return ""
+
+
+def default_concurrency() -> int:
+    """Sandboxes and containers made side by side: twice the cores."""
+    return 2 * (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSettings:
+    """How images are pulled.
+
+    Attributes:
+        serialize_pulls: one pull at a time, in order of asking.
+        max_parallel_pulls: bound on parallel pulls; 0 means none.
+        pull_qps: pulls per second, 0 for no limit; what exceeds it fails at once.
+        pull_burst: pulls that may come at once.
+        back_off_initial: seconds of the first back-off after a failed pull.
+        back_off_cap: seconds that no back-off exceeds.
+        pull_patience: seconds after which a hung pull gives its turn up.
+        progress_period: seconds between two journal lines about a long pull.
+    """
+
+    serialize_pulls: bool = True
+    max_parallel_pulls: int = 0
+    pull_qps: float = 5.0
+    pull_burst: int = 10
+    back_off_initial: float = 10.0
+    back_off_cap: float = 300.0
+    pull_patience: float = 120.0
+    progress_period: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """How pods are made (docs/behaviour/runtime.md).
+
+    Attributes:
+        root_dir: the agent's directory; pods live in ``pods/<uid>`` below it.
+        pod_logs_dir: where each pod has its log directory.
+        container_logs_dir: where symbolic links to log files are made; None for none.
+        resolv_conf: the node's resolver file; None for one that names only the node.
+        cluster_dns: name servers of the cluster.
+        cluster_domain: domain of the cluster; "" for none.
+        cpu_cfs_quota: whether CPU limits are enforced.
+        cpu_cfs_period: CFS period in microseconds.
+        cgroup_parent: gives the parent cgroup of a pod; "" leaves it to the runtime.
+        concurrency: sandboxes and containers that are made side by side.
+        patience: seconds after which a hung creation gives its place up.
+        back_off_initial: seconds of the first crash back-off.
+        back_off_cap: seconds that no crash back-off exceeds.
+        images: how images are pulled.
+    """
+
+    root_dir: Path
+    pod_logs_dir: Path = Path("/var/log/pods")
+    container_logs_dir: Path | None = None
+    resolv_conf: Path | None = Path("/etc/resolv.conf")
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    cpu_cfs_quota: bool = True
+    cpu_cfs_period: int = 100_000
+    cgroup_parent: Callable[[Pod], str] = _no_cgroup_parent
+    concurrency: int = field(default_factory=default_concurrency)
+    patience: float = 5.0
+    back_off_initial: float = 10.0
+    back_off_cap: float = 300.0
+    images: ImageSettings = ImageSettings()
+
+
+_GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What building configurations needs to know of the host.
+
+    Attributes:
+        memory_capacity: bytes of memory.
+        cgroup_v2: whether the unified cgroup hierarchy is in use.
+        swap_accounting: whether cgroups can limit swap.
+        hugepage_sizes: sizes in bytes of the huge pages that the kernel offers.
+        thermal_throttle: paths that are masked in containers because they exist.
+    """
+
+    memory_capacity: int = 8 * _GIB
+    cgroup_v2: bool = True
+    swap_accounting: bool = False
+    hugepage_sizes: tuple[int, ...] = ()
+    thermal_throttle: tuple[str, ...] = ()
+
+
+def detect_host(root: Path = Path("/")) -> HostFacts:
+    """Read the facts from the running host. Blocking; meant for a thread.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found.
+    """
+    cgroup = root / "sys/fs/cgroup"
+    cgroup_v2 = (cgroup / "cgroup.controllers").exists()
+    swap = _has_swap_limit(root) if cgroup_v2 else _exists_v1_swap(cgroup)
+    return HostFacts(
+        memory_capacity=_memory_capacity(root),
+        cgroup_v2=cgroup_v2,
+        swap_accounting=swap,
+        hugepage_sizes=_hugepage_sizes(root),
+        thermal_throttle=_thermal_throttle(root),
+    )
+
+
+def _memory_capacity(root: Path) -> int:
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    return HostFacts().memory_capacity
+
+
+def _has_swap_limit(root: Path) -> bool:
+    """Whether our own cgroup, which is never the root one, can limit swap."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::/"):
+                own = root / "sys/fs/cgroup" / line.removeprefix("0::/")
+                if (own / "memory.swap.max").exists():
+                    return True
+    return next((root / "sys/fs/cgroup").glob("*/memory.swap.max"), None) is not None
+
+
+def _exists_v1_swap(cgroup: Path) -> bool:
+    return (cgroup / "memory/memory.memsw.limit_in_bytes").exists()
+
+
+def _hugepage_sizes(root: Path) -> tuple[int, ...]:
+    sizes = []
+    with suppress(OSError):
+        for entry in (root / "sys/kernel/mm/hugepages").iterdir():
+            text = entry.name.removeprefix("hugepages-").removesuffix("kB")
+            if text.isdigit():
+                sizes.append(int(text) * 1024)
+    return tuple(sorted(sizes))
+
+
+def _thermal_throttle(root: Path) -> tuple[str, ...]:
+    found = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle")
+    return tuple(sorted("/" + str(path.relative_to(root)) for path in found))

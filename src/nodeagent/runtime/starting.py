@@ -1,0 +1,300 @@
+"""Starting one container, once (docs/behaviour/runtime.md, "Starting", "At most once")."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from nodeagent.api import Container, Pod
+from nodeagent.cri.pods import runtime_container
+from nodeagent.model import (
+    ContainerID,
+    ContainerState,
+    PodRuntimeStatus,
+    PodUID,
+    RuntimeContainer,
+)
+from nodeagent.model.restart import NEVER
+from nodeagent.model.volumes import MountedVolume
+from nodeagent.proto.runtime import v1
+from nodeagent.rpc import RpcError
+from nodeagent.runtime import names
+from nodeagent.runtime.container_config import (
+    ContainerInputs,
+    ManagedFiles,
+    build_container_config,
+)
+from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.errors import (
+    ContainerStartError,
+    Waiting,
+    describe,
+    name_reserved,
+    outcome_unknown,
+)
+from nodeagent.runtime.hash import container_hash
+from nodeagent.runtime.hosts_file import write_hosts_file
+from nodeagent.runtime.images import EnsuredImage, ImageManager, ImageRequest
+from nodeagent.runtime.logs import container_log, link_log, make_log_dir, next_attempt, pod_log_dir
+from nodeagent.runtime.restart import effective_policy
+from nodeagent.runtime.sandbox_config import pod_hostname
+from nodeagent.runtime.sandboxes import ReadySandbox
+
+_TRIES: Final = 3
+"""Attempts in one sync when the runtime says that the name is reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """One container to start.
+
+    Attributes:
+        pod: its pod.
+        container: its spec.
+        status: what the runtime reported before this sync.
+        sandbox: where it goes.
+        volumes: the pod's volumes by name.
+        credentials: for pulling its image.
+    """
+
+    pod: Pod
+    container: Container
+    status: PodRuntimeStatus
+    sandbox: ReadySandbox
+    volumes: Mapping[str, MountedVolume]
+    credentials: Sequence[v1.AuthConfig] = ()
+
+    @property
+    def uid(self) -> PodUID:
+        """The pod's UID."""
+        return PodUID(self.pod.metadata.uid)
+
+    @property
+    def ips(self) -> tuple[str, ...]:
+        """The pod's addresses."""
+        return self.sandbox.ips or self.status.ips
+
+
+class ContainerStarter:
+    """Takes a container from its spec to a running process, step by step.
+
+    Args:
+        context: what the runtime side shares.
+        images: makes sure that images are there.
+    """
+
+    def __init__(self, context: RuntimeContext, images: ImageManager) -> None:
+        self._context = context
+        self._images = images
+
+    async def start(self, request: StartRequest) -> None:
+        """Start a container, or find that it runs already.
+
+        Raises:
+            ContainerStartError: it does not run; the reason says which step failed.
+        """
+        image = await self._images.ensure(
+            ImageRequest(
+                request.pod, request.container, request.sandbox.config, request.credentials
+            )
+        )
+        began = anyio.current_time()
+        async with self._context.limiter.slot():
+            created = await self._create(request, image)
+            if created is not None:
+                await self._run(request, created, began)
+
+    async def _create(
+        self, request: StartRequest, image: EnsuredImage
+    ) -> tuple[ContainerID, int] | None:
+        """The created container and its attempt; None when it needs no start."""
+        context, name = self._context, request.container.name
+        latest = request.status.latest(name)
+        attempt = await self._attempt(request)
+        if latest is not None and latest.state is ContainerState.CREATED:
+            known = RuntimeContainer(
+                id=latest.id,
+                name=name,
+                attempt=latest.attempt,
+                state=latest.state,
+                sandbox_id=latest.sandbox_id,
+                hash=latest.hash,
+            )
+            if self._fits(request, known):
+                return self._adopted(request, known)
+        for _ in range(_TRIES):
+            if context.records.container_open(request.uid, name):
+                found = await self._unseen(request)
+                if found is not None:
+                    if found.state is ContainerState.CREATED and self._fits(request, found):
+                        return self._adopted(request, found)
+                    if self._has_run(request, found):
+                        self._adopted(request, found)
+                        return None
+                    attempt = max(attempt, found.attempt + 1)
+            try:
+                return await self._create_once(request, image, attempt), attempt
+            except RpcError as error:
+                if not name_reserved(error):
+                    raise ContainerStartError(Waiting.CREATE, describe(error)) from error
+                context.note("ContainerNameReserved", request.uid, describe(error), container=name)
+                attempt += 1
+        message = f"the runtime holds the names of {_TRIES} containers before attempt {attempt}"
+        raise ContainerStartError(Waiting.CREATE, message)
+
+    async def _attempt(self, request: StartRequest) -> int:
+        latest = request.status.latest(request.container.name)
+        if latest is not None:
+            return latest.restart_count + 1
+        pod = names.PodNames.of(request.pod)
+        directory = pod_log_dir(self._context.settings.pod_logs_dir, pod) / request.container.name
+        try:
+            return await to_thread.run_sync(next_attempt, directory)
+        except OSError as error:
+            raise ContainerStartError(Waiting.CONFIG, str(error)) from error
+
+    def _fits(self, request: StartRequest, found: RuntimeContainer) -> bool:
+        """Whether a created container is what the spec asks for, where it is asked for."""
+        container = request.container
+        return (
+            found.sandbox_id == request.sandbox.id
+            and found.hash == container_hash(container.name, container.image)
+            and self._context.records.usable(request.uid, found.id)
+        )
+
+    def _has_run(self, request: StartRequest, found: RuntimeContainer) -> bool:
+        lived = (ContainerState.RUNNING, ContainerState.EXITED)
+        return found.state in lived and self._fits(request, found)
+
+    def _adopted(self, request: StartRequest, found: RuntimeContainer) -> tuple[ContainerID, int]:
+        context, name = self._context, request.container.name
+        context.records.settle_container(request.uid, name)
+        context.note(
+            "ContainerAdopted",
+            request.uid,
+            f"it was {found.state.value} already",
+            container=name,
+            id=found.id,
+            attempt=found.attempt,
+        )
+        context.acted(request.uid, "container adopted")
+        return found.id, found.attempt
+
+    async def _unseen(self, request: StartRequest) -> RuntimeContainer | None:
+        """The newest instance, when it is newer than what the status shows."""
+        name = request.container.name
+        labels = {names.POD_UID: request.uid, names.CONTAINER_NAME: name}
+        where = v1.ContainerFilter(label_selector=labels)
+        try:
+            listed = await self._context.runtime.list_containers(where)
+        except RpcError as error:
+            raise ContainerStartError(Waiting.CREATE, describe(error)) from error
+        newest = max(
+            map(runtime_container, listed), key=lambda c: (c.attempt, c.created_at), default=None
+        )
+        latest = request.status.latest(name)
+        if newest is None or (latest is not None and newest.attempt <= latest.attempt):
+            return None
+        return newest
+
+    async def _create_once(
+        self, request: StartRequest, image: EnsuredImage, attempt: int
+    ) -> ContainerID:
+        context, pod, container = self._context, request.pod, request.container
+        files = await self._files(request, attempt)
+        inputs = ContainerInputs(attempt, image.ref, image.image, request.volumes, files)
+        config = build_container_config(pod, container, inputs, context.settings, context.host)
+        began = anyio.current_time()
+        context.records.begin_container(request.uid, container.name)
+        try:
+            created = await context.runtime.create_container(
+                request.sandbox.id, config, request.sandbox.config
+            )
+        except RpcError as error:
+            if not outcome_unknown(error) and not name_reserved(error):
+                context.records.settle_container(request.uid, container.name)
+            raise
+        context.records.settle_container(request.uid, container.name)
+        context.note(
+            "ContainerCreated",
+            request.uid,
+            "",
+            anyio.current_time() - began,
+            container=container.name,
+            id=created,
+            attempt=attempt,
+        )
+        context.say(pod, "Normal", "Created", f"Created container {container.name}", container.name)
+        context.acted(request.uid, "container created")
+        return ContainerID(created)
+
+    async def _files(self, request: StartRequest, attempt: int) -> ManagedFiles:
+        try:
+            return await to_thread.run_sync(self._make_files, request, attempt)
+        except OSError as error:
+            raise ContainerStartError(Waiting.CONFIG, str(error)) from error
+
+    def _make_files(self, request: StartRequest, attempt: int) -> ManagedFiles:
+        """Make what the agent mounts into the container, and its log directory. Blocking."""
+        pod, container, settings = request.pod, request.container, self._context.settings
+        log = container_log(settings.pod_logs_dir, names.PodNames.of(pod), container.name, attempt)
+        make_log_dir(log.parent)
+        pod_dir = self._context.pod_dir(request.uid)
+        etc_hosts: Path | None = None
+        if request.ips or pod.spec.host_network:
+            etc_hosts = pod_dir / "etc-hosts"
+            host = pod_hostname(pod, settings.cluster_domain)
+            write_hosts_file(etc_hosts, pod, request.ips, host.hostname, host.domain)
+        termination_log: Path | None = None
+        if container.termination_message_path:
+            termination_log = _termination_log(pod_dir / "containers" / container.name)
+        return ManagedFiles(etc_hosts, termination_log)
+
+    async def _run(
+        self, request: StartRequest, created: tuple[ContainerID, int], began: float
+    ) -> None:
+        cid, attempt = created
+        context, pod, name = self._context, request.pod, request.container.name
+        if effective_policy(pod, request.container) == NEVER:
+            context.records.mark_started(request.uid, name)
+        try:
+            await context.runtime.start_container(cid)
+        except RpcError as error:
+            if not outcome_unknown(error):
+                context.records.mark_unusable(request.uid, cid)
+            context.acted(request.uid, "container failed to start")
+            raise ContainerStartError(Waiting.RUN, describe(error).replace(cid, name)) from error
+        took = anyio.current_time() - began
+        context.note(
+            "ContainerStarted", request.uid, "", took, container=name, id=cid, attempt=attempt
+        )
+        context.say(pod, "Normal", "Started", f"Started container {name}", name)
+        context.acted(request.uid, "container started")
+        await self._link_log(pod, name, cid, attempt)
+
+    async def _link_log(self, pod: Pod, container: str, cid: str, attempt: int) -> None:
+        settings = self._context.settings
+        if settings.container_logs_dir is None:
+            return
+        who = names.PodNames.of(pod)
+        log = container_log(settings.pod_logs_dir, who, container, attempt)
+        try:
+            await to_thread.run_sync(
+                link_log, settings.container_logs_dir, log, who, container, cid
+            )
+        except OSError as error:
+            self._context.log.warning("log_link_failed", pod=str(who), error=str(error))
+
+
+def _termination_log(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+    path = directory / secrets.token_hex(4)
+    path.touch()
+    path.chmod(0o666)
+    return path

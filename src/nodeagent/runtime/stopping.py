@@ -1,0 +1,169 @@
+"""Stopping containers and whole pods (docs/behaviour/runtime.md, "Stopping")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import anyio
+
+from nodeagent.api import Pod
+from nodeagent.model import ContainerID, ContainerState, PodRuntimeStatus, SandboxID, SyncError
+from nodeagent.model.actions import KillReason
+from nodeagent.proto.runtime import v1
+from nodeagent.rpc import NotFound, RpcError
+from nodeagent.runtime import names
+from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.errors import SyncReason, describe
+from nodeagent.runtime.grace import container_grace, stop_timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A container to stop.
+
+    Attributes:
+        id: its id.
+        name: its name in the spec.
+        annotations: what it carries, for when the spec is gone.
+        message: text of the ``Killing`` event.
+        reason: why, when the pod goes on.
+    """
+
+    id: ContainerID
+    name: str
+    annotations: dict[str, str]
+    message: str
+    reason: KillReason = KillReason.NONE
+
+
+class Stopper:
+    """Stops containers and sandboxes."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._context = context
+
+    async def stop_container(
+        self, pod: Pod | None, uid: str, victim: Victim, grace_override: int | None = None
+    ) -> None:
+        """Stop one container; one that is gone counts as stopped.
+
+        Args:
+            pod: its pod's spec; None when it is gone.
+            uid: its pod.
+            victim: the container.
+            grace_override: seconds it may take, whatever the spec says.
+
+        Raises:
+            RpcError: the runtime could not stop it.
+        """
+        context = self._context
+        container = names.find_container(pod, victim.name) if pod is not None else None
+        grace = container_grace(pod, container, victim.annotations, victim.reason)
+        context.say(pod, "Normal", "Killing", victim.message, victim.name)
+        if grace_override is not None:
+            grace = grace_override
+        began = anyio.current_time()
+        timeout = stop_timeout(grace)
+        context.note("ContainerKilling", uid, victim.message, container=victim.name, grace=timeout)
+        try:
+            await context.runtime.stop_container(victim.id, timeout)
+        except NotFound:
+            pass
+        except RpcError as error:
+            context.note("ContainerKillFailed", uid, describe(error), container=victim.name)
+            raise
+        context.note(
+            "ContainerKilled",
+            uid,
+            victim.reason.value,
+            anyio.current_time() - began,
+            container=victim.name,
+            id=victim.id,
+        )
+        context.acted(uid, "container killed")
+
+    async def kill_pod(
+        self, pod: Pod | None, status: PodRuntimeStatus, grace_override: int | None = None
+    ) -> None:
+        """Stop all containers of a pod side by side, then its sandboxes.
+
+        Args:
+            pod: the spec; None when it is gone.
+            status: what the runtime reports.
+            grace_override: seconds that each container may take, whatever the spec says.
+
+        Raises:
+            SyncError: something could not be stopped; the rest was.
+        """
+        victims, sandboxes = await self._all_of(status)
+        failures: list[str] = []
+
+        async def stop(victim: Victim) -> None:
+            try:
+                await self.stop_container(pod, status.uid, victim, grace_override)
+            except RpcError as error:
+                failures.append(f"container {victim.name}: {describe(error)}")
+
+        async with anyio.create_task_group() as tasks:
+            for victim in victims:
+                tasks.start_soon(stop, victim)
+        reason = SyncReason.KILL_CONTAINER if failures else SyncReason.KILL_SANDBOX
+        failures += await self.stop_sandboxes(status.uid, sandboxes)
+        if failures:
+            raise SyncError("; ".join(failures), reason=reason)
+
+    async def stop_sandboxes(self, uid: str, sandboxes: Iterable[SandboxID]) -> list[str]:
+        """Stop sandboxes one after the other; returns what went wrong."""
+        failures: list[str] = []
+        for sandbox in sandboxes:
+            began = anyio.current_time()
+            try:
+                await self._context.runtime.stop_pod_sandbox(sandbox)
+            except NotFound:
+                continue
+            except RpcError as error:
+                failures.append(f"sandbox {sandbox}: {describe(error)}")
+                continue
+            took = anyio.current_time() - began
+            self._context.note("SandboxStopped", uid, "", took, id=sandbox)
+            self._context.acted(uid, "sandbox stopped")
+        return failures
+
+    async def _all_of(self, status: PodRuntimeStatus) -> tuple[list[Victim], list[SandboxID]]:
+        """What runs, including what the status does not show yet."""
+        victims = {
+            c.id: _victim(c.id, c.name, c.annotations)
+            for c in status.containers
+            if c.state in (ContainerState.RUNNING, ContainerState.UNKNOWN)
+        }
+        sandboxes = dict.fromkeys(s.id for s in status.sandboxes)
+        if self._context.records.anything_open(status.uid):
+            labels: dict[str, str] = {names.POD_UID: status.uid}
+            try:
+                await self._add_unseen(labels, victims, sandboxes)
+            except RpcError as error:
+                raise SyncError(describe(error), reason=SyncReason.KILL_CONTAINER) from error
+        return list(victims.values()), list(sandboxes)
+
+    async def _add_unseen(
+        self,
+        labels: dict[str, str],
+        victims: dict[ContainerID, Victim],
+        sandboxes: dict[SandboxID, None],
+    ) -> None:
+        runtime = self._context.runtime
+        for found in await runtime.list_containers(v1.ContainerFilter(label_selector=labels)):
+            if found.state in (
+                v1.ContainerState.CONTAINER_RUNNING,
+                v1.ContainerState.CONTAINER_UNKNOWN,
+            ):
+                cid = ContainerID(found.id)
+                name = found.labels.get(names.CONTAINER_NAME, "")
+                victims.setdefault(cid, _victim(cid, name, dict(found.annotations)))
+        for sandbox in await runtime.list_pod_sandbox(v1.PodSandboxFilter(label_selector=labels)):
+            sandboxes.setdefault(SandboxID(sandbox.id))
+
+
+def _victim(cid: ContainerID, name: str, annotations: dict[str, str]) -> Victim:
+    return Victim(cid, name, annotations, f"Stopping container {name}")

@@ -1,0 +1,273 @@
+"""Fields that change how a pod runs and that are not supported yet: none is ignored silently.
+
+An allowlist: every field of the spec is named here with what is done about it, and a field
+that is not named is not supported. A pod that uses such a field stays Pending, and its
+status says which (docs/behaviour/runtime.md, "Unsupported fields").
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from nodeagent.api import (
+    Container,
+    ContainerPort,
+    ContainerRestartRule,
+    EmptyDirVolumeSource,
+    EnvVar,
+    Pod,
+    PodOS,
+    PodSecurityContext,
+    PodSpec,
+    ResourceRequirements,
+    SecurityContext,
+    Volume,
+    VolumeMount,
+)
+
+
+class Treatment(enum.Enum):
+    """What is done about a field."""
+
+    SUPPORTED = "supported"
+    """The pod runs as the field says."""
+    HARMLESS = "harmless"
+    """The field is not about how the pod runs on this node."""
+    INSIDE = "inside"
+    """The fields inside decide."""
+    UNSUPPORTED = "unsupported"
+    """The pod waits."""
+
+
+Allowed: TypeAlias = Callable[[Any], bool]
+"""Says whether one value of a field is fine although others are not."""
+
+Rule: TypeAlias = Treatment | Allowed
+
+_SUPPORTED: Final = Treatment.SUPPORTED
+_HARMLESS: Final = Treatment.HARMLESS
+_INSIDE: Final = Treatment.INSIDE
+_UNSUPPORTED: Final = Treatment.UNSUPPORTED
+
+
+def _one_of(*values: object) -> Allowed:
+    return lambda value: value in values
+
+
+def _is_true(value: object) -> bool:
+    return value is True
+
+
+def _is_false(value: object) -> bool:
+    return value is False
+
+
+def _basic_resources(amounts: Mapping[str, object]) -> bool:
+    return amounts.keys() <= {"cpu", "memory"}
+
+
+def _schedulable(amounts: Mapping[str, object]) -> bool:
+    """Requests of local storage only steer the scheduler."""
+    return amounts.keys() <= {"cpu", "memory", "ephemeral-storage"}
+
+
+RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
+    PodSpec: {
+        "volumes": _INSIDE,
+        "init_containers": _UNSUPPORTED,
+        "containers": _INSIDE,
+        "ephemeral_containers": _UNSUPPORTED,
+        "restart_policy": _SUPPORTED,
+        "termination_grace_period_seconds": _SUPPORTED,
+        "active_deadline_seconds": _SUPPORTED,
+        "dns_policy": _SUPPORTED,
+        "node_selector": _HARMLESS,
+        "service_account_name": _HARMLESS,
+        "service_account": _HARMLESS,
+        "automount_service_account_token": _HARMLESS,
+        "node_name": _HARMLESS,
+        "host_network": _SUPPORTED,
+        "host_pid": _UNSUPPORTED,
+        "host_ipc": _UNSUPPORTED,
+        "share_process_namespace": _is_false,
+        "security_context": _INSIDE,
+        "image_pull_secrets": _UNSUPPORTED,
+        "hostname": _SUPPORTED,
+        "subdomain": _SUPPORTED,
+        "affinity": _HARMLESS,
+        "scheduler_name": _HARMLESS,
+        "tolerations": _HARMLESS,
+        "host_aliases": _UNSUPPORTED,
+        "priority_class_name": _SUPPORTED,
+        "priority": _SUPPORTED,
+        "dns_config": _UNSUPPORTED,
+        "readiness_gates": _SUPPORTED,
+        "runtime_class_name": _UNSUPPORTED,
+        "enable_service_links": _HARMLESS,
+        "preemption_policy": _HARMLESS,
+        "overhead": _UNSUPPORTED,
+        "topology_spread_constraints": _HARMLESS,
+        "set_hostname_as_fqdn": _SUPPORTED,
+        "os": _INSIDE,
+        "host_users": _is_true,
+        "scheduling_gates": _UNSUPPORTED,
+        "resource_claims": _UNSUPPORTED,
+        "resources": _UNSUPPORTED,
+        "hostname_override": _SUPPORTED,
+        "scheduling_group": _HARMLESS,
+    },
+    PodOS: {"name": _one_of("linux")},
+    PodSecurityContext: {
+        "se_linux_options": _UNSUPPORTED,
+        "windows_options": _UNSUPPORTED,
+        "run_as_user": _UNSUPPORTED,
+        "run_as_group": _UNSUPPORTED,
+        "run_as_non_root": _UNSUPPORTED,
+        "supplemental_groups": _UNSUPPORTED,
+        "supplemental_groups_policy": _one_of("Merge"),
+        "fs_group": _UNSUPPORTED,
+        "sysctls": _UNSUPPORTED,
+        "fs_group_change_policy": _HARMLESS,
+        "seccomp_profile": _UNSUPPORTED,
+        "app_armor_profile": _UNSUPPORTED,
+        "se_linux_change_policy": _HARMLESS,
+    },
+    Container: {
+        "name": _SUPPORTED,
+        "image": _SUPPORTED,
+        "command": _SUPPORTED,
+        "args": _SUPPORTED,
+        "working_dir": _SUPPORTED,
+        "ports": _INSIDE,
+        "env_from": _UNSUPPORTED,
+        "env": _INSIDE,
+        "resources": _INSIDE,
+        "resize_policy": _HARMLESS,
+        "restart_policy": _SUPPORTED,
+        "restart_policy_rules": _INSIDE,
+        "volume_mounts": _INSIDE,
+        "volume_devices": _UNSUPPORTED,
+        "liveness_probe": _UNSUPPORTED,
+        "readiness_probe": _UNSUPPORTED,
+        "startup_probe": _UNSUPPORTED,
+        "lifecycle": _UNSUPPORTED,
+        "termination_message_path": _SUPPORTED,
+        "termination_message_policy": _one_of("File"),
+        "image_pull_policy": _SUPPORTED,
+        "security_context": _INSIDE,
+        "stdin": _UNSUPPORTED,
+        "stdin_once": _UNSUPPORTED,
+        "tty": _UNSUPPORTED,
+    },
+    ContainerPort: {
+        "name": _SUPPORTED,
+        "host_port": _SUPPORTED,
+        "container_port": _SUPPORTED,
+        "protocol": _SUPPORTED,
+        "host_ip": _SUPPORTED,
+    },
+    EnvVar: {"name": _SUPPORTED, "value": _SUPPORTED, "value_from": _UNSUPPORTED},
+    ResourceRequirements: {
+        "limits": _basic_resources,
+        "requests": _schedulable,
+        "claims": _UNSUPPORTED,
+    },
+    ContainerRestartRule: {"action": _one_of("Restart"), "exit_codes": _SUPPORTED},
+    SecurityContext: {
+        "capabilities": _UNSUPPORTED,
+        "privileged": _is_false,
+        "se_linux_options": _UNSUPPORTED,
+        "windows_options": _UNSUPPORTED,
+        "run_as_user": _UNSUPPORTED,
+        "run_as_group": _UNSUPPORTED,
+        "run_as_non_root": _is_false,
+        "read_only_root_filesystem": _is_false,
+        "allow_privilege_escalation": _is_true,
+        "proc_mount": _one_of("Default"),
+        "seccomp_profile": _UNSUPPORTED,
+        "app_armor_profile": _UNSUPPORTED,
+    },
+    VolumeMount: {
+        "name": _SUPPORTED,
+        "read_only": _SUPPORTED,
+        "recursive_read_only": _one_of("Disabled"),
+        "mount_path": _SUPPORTED,
+        "sub_path": _UNSUPPORTED,
+        "mount_propagation": _SUPPORTED,
+        "sub_path_expr": _UNSUPPORTED,
+    },
+    EmptyDirVolumeSource: {"medium": _UNSUPPORTED, "size_limit": _UNSUPPORTED},
+    Volume: {
+        "name": _SUPPORTED,
+        "host_path": _SUPPORTED,
+        "empty_dir": _INSIDE,
+        "secret": _UNSUPPORTED,
+        "config_map": _UNSUPPORTED,
+        "downward_api": _UNSUPPORTED,
+        "projected": _UNSUPPORTED,
+        "persistent_volume_claim": _UNSUPPORTED,
+        "ephemeral": _UNSUPPORTED,
+        "csi": _UNSUPPORTED,
+        "image": _UNSUPPORTED,
+        "nfs": _UNSUPPORTED,
+        "iscsi": _UNSUPPORTED,
+        "fc": _UNSUPPORTED,
+        "git_repo": _UNSUPPORTED,
+        "flex_volume": _UNSUPPORTED,
+        "gce_persistent_disk": _UNSUPPORTED,
+        "aws_elastic_block_store": _UNSUPPORTED,
+        "glusterfs": _UNSUPPORTED,
+        "rbd": _UNSUPPORTED,
+        "cinder": _UNSUPPORTED,
+        "cephfs": _UNSUPPORTED,
+        "flocker": _UNSUPPORTED,
+        "azure_file": _UNSUPPORTED,
+        "azure_disk": _UNSUPPORTED,
+        "vsphere_volume": _UNSUPPORTED,
+        "quobyte": _UNSUPPORTED,
+        "photon_persistent_disk": _UNSUPPORTED,
+        "portworx_volume": _UNSUPPORTED,
+        "scale_io": _UNSUPPORTED,
+        "storageos": _UNSUPPORTED,
+    },
+}
+
+
+def unsupported_fields(pod: Pod) -> list[str]:
+    """Paths of the fields that keep the pod from running (``spec.containers[0].tty``).
+
+    Empty when the pod can run exactly as its spec says.
+    """
+    return list(_walk(pod.spec, "spec"))
+
+
+def unsupported_message(fields: list[str]) -> str:
+    """The text for people about a pod that waits because of such fields."""
+    return f"this version does not support: {', '.join(fields)}"
+
+
+def _walk(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _walk(item, f"{path}[{index}]")
+        return
+    rules = RULES[type(value)]
+    for field in msgspec.structs.fields(type(value)):
+        content = getattr(value, field.name)
+        if content == field.default or _empty(content):
+            continue
+        rule = rules.get(field.name, _UNSUPPORTED)
+        where = f"{path}.{field.encode_name}"
+        if rule is _INSIDE:
+            yield from _walk(content, where)
+        elif rule is _UNSUPPORTED or (callable(rule) and not rule(content)):
+            yield where
+
+
+def _empty(content: object) -> bool:
+    """Whether a field is as if it were not there; an explicit false or 0 is not."""
+    return content is None or (isinstance(content, (str, tuple, dict)) and not content)
