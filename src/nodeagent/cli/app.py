@@ -37,7 +37,7 @@ def invoke(args: list[str]) -> int:
     try:
         result: Any = cli.main(args, prog_name="nodeagent", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+        click.echo(error.ctx.get_help(), err=True)
         return USAGE_ERROR
     except click.ClickException as error:
         click.echo(f"nodeagent: {_one_line(error)}", err=True)

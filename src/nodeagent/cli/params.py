@@ -9,7 +9,7 @@ import click
 from nodeagent.duration import parse_duration
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """A Go duration such as ``20s``; the value is seconds."""
 
     name = "duration"
@@ -26,7 +26,7 @@ class Duration(click.ParamType):
             return self.fail(f"{error}", param, ctx)
 
 
-class Boolean(click.ParamType):
+class Boolean(click.ParamType[bool]):
     """A Go flag's boolean: ``--flag``, ``--flag=true`` or ``--flag=false``."""
 
     name = "bool"

@@ -99,7 +99,7 @@ def flag_of(field: str) -> str:
 @click.option("--stop-pods-timeout", default="40s", show_default=True, type=Duration())
 @click.option("--welcome", is_flag=True, hidden=True)
 @click.pass_context
-def run(ctx: click.Context, config_file: Path | None, welcome: bool, **flags: Any) -> int:
+def run(ctx: click.Context, /, config_file: Path | None, welcome: bool, **flags: Any) -> int:
     """Run the node agent until SIGTERM or SIGINT; pods go on running (as with the kubelet)."""
     from nodeagent.cli.log_setup import set_up_logging
 
@@ -141,7 +141,7 @@ def make_config(settings: Mapping[str, Any]) -> AgentConfig:
 
 def serve(config: AgentConfig) -> int:
     """Run an agent in an event loop of its own; the exit code."""
-    from nodeagent.agent import StartError
+    from nodeagent.errors import StartError
 
     options: dict[str, Any] = {}
     try:
@@ -150,12 +150,14 @@ def serve(config: AgentConfig) -> int:
         options["loop_factory"] = uvloop.new_event_loop
     except ImportError:  # pragma: no cover - uvloop is optional off CPython
         pass
+    failed: list[BaseException] = []
     try:
         return anyio.run(_serve, config, backend_options=options)
     except* StartError as group:
-        for error in _leaves(group):
-            click.echo(f"nodeagent: {error}", err=True)
-        return 1
+        failed = _leaves(group)
+    for error in failed:
+        click.echo(f"nodeagent: {error}", err=True)
+    return 1
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

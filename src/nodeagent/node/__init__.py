@@ -1,5 +1,13 @@
-"""The node as a whole. For now: the state of its container runtime."""
+"""The node as a whole: state of its container runtime, its address, events about pods."""
 
+from nodeagent.node.addresses import primary_address
+from nodeagent.node.events import JournalEvents
 from nodeagent.node.runtime_state import RuntimeInfo, RuntimeState, RuntimeStatusSource
 
-__all__ = ["RuntimeInfo", "RuntimeState", "RuntimeStatusSource"]
+__all__ = [
+    "JournalEvents",
+    "RuntimeInfo",
+    "RuntimeState",
+    "RuntimeStatusSource",
+    "primary_address",
+]

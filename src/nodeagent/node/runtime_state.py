@@ -55,7 +55,6 @@ class RuntimeState:
         period: seconds between polls while all is well.
         retry_period: seconds between polls while it is not, so that recovery is seen soon.
         staleness: seconds without a good answer after which the runtime counts as down.
-        on_ready: called each time the runtime becomes ready.
     """
 
     def __init__(
@@ -66,14 +65,14 @@ class RuntimeState:
         period: float = 5.0,
         retry_period: float = 1.0,
         staleness: float = 30.0,
-        on_ready: Callable[[], None] | None = None,
     ) -> None:
         self._poll = poll
         self._journal = journal
         self._period = period
         self._retry_period = retry_period
         self._staleness = staleness
-        self._on_ready = on_ready
+        self.on_ready: Callable[[], None] | None = None
+        """Called each time the runtime becomes ready."""
         self._last_good: float | None = None
         self._runtime_error = ""
         self._network_error = NETWORK_UNKNOWN
@@ -125,8 +124,8 @@ class RuntimeState:
         log.info("runtime_ready" if ready else "runtime_not_ready", cause="; ".join(self.errors()))
         self.changed.set()
         self.changed = anyio.Event()
-        if ready and self._on_ready is not None:
-            self._on_ready()
+        if ready and self.on_ready is not None:
+            self.on_ready()
 
     @property
     def ready(self) -> bool:

@@ -16,7 +16,6 @@ from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import (
-    BackOffError,
     ContainerError,
     NetworkNotReadyError,
     PodRuntimeStatus,
@@ -25,6 +24,7 @@ from nodeagent.model import (
     SyncError,
     UpdateType,
 )
+from nodeagent.model.actions import PodSyncResult
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.container_statuses import StatusContext
 from nodeagent.pods.phase import PENDING, TERMINAL
@@ -37,26 +37,12 @@ log = Log("sync")
 UNSUPPORTED = "UnsupportedField"
 
 
-class SyncOutcome(Protocol):
-    """What a runtime sync reports."""
-
-    @property
-    def errors(self) -> Mapping[str, ContainerError]:
-        """Why containers are not running, by name."""
-        ...
-
-    @property
-    def sandbox_error(self) -> SyncError | None:
-        """Why the pod as a whole could not be brought up."""
-        ...
-
-
 class PodRuntime(Protocol):
     """The runtime side, as the sync calls need it."""
 
     async def sync_pod(
         self, pod: Pod, status: PodRuntimeStatus, volumes: Mapping[str, MountedVolume]
-    ) -> SyncOutcome:
+    ) -> PodSyncResult:
         """Do what the pod needs in the runtime."""
         ...
 
@@ -68,10 +54,6 @@ class PodRuntime(Protocol):
         Raises:
             SyncError: something could not be stopped.
         """
-        ...
-
-    def start_error(self, uid: PodUID, container: str) -> ContainerError | None:
-        """Why a container could not be started the last time."""
         ...
 
 
@@ -100,6 +82,7 @@ class PodSync:
 
     Args:
         runtime: the runtime side.
+        start_error: why a container could not be started the last time.
         volumes: the pod's volumes.
         statuses: where statuses are stored.
         inspect: a fresh look at one pod in the runtime, without a cache.
@@ -117,6 +100,7 @@ class PodSync:
         self,
         *,
         runtime: PodRuntime,
+        start_error: Callable[[PodUID, str], ContainerError | None],
         volumes: Volumes,
         statuses: StatusManager,
         inspect: Callable[[PodUID], Awaitable[PodRuntimeStatus]],
@@ -130,6 +114,7 @@ class PodSync:
         journal: Journal,
     ) -> None:
         self._runtime = runtime
+        self._start_error = start_error
         self._volumes = volumes
         self._statuses = statuses
         self._inspect = inspect
@@ -169,7 +154,8 @@ class PodSync:
         if outcome.errors:
             # Why a container waits is shown at once, not at the next sync.
             self._store(pod, self._without_refusal(self._generate(pod, status)))
-        _raise_for(outcome)
+        if (error := outcome.error()) is not None:
+            raise error
         return False
 
     async def sync_terminating_pod(
@@ -227,7 +213,7 @@ class PodSync:
         uid = PodUID(pod.metadata.uid)
 
         def reason(container: str) -> ContainerError | None:
-            return self._runtime.start_error(uid, container)
+            return self._start_error(uid, container)
 
         return generate_pod_status(
             pod,
@@ -283,19 +269,6 @@ class PodSync:
 
 def _refused(status: ContainerStatus, waiting: ContainerState) -> ContainerStatus:
     return replace(status, state=waiting) if status.state.waiting is not None else status
-
-
-def _raise_for(outcome: SyncOutcome) -> None:
-    """Turn what went wrong into the error that decides when to try again."""
-    if outcome.sandbox_error is not None:
-        raise outcome.sandbox_error
-    if not outcome.errors:
-        return
-    text = "; ".join(f"{name}: {e.reason}: {e.message}" for name, e in outcome.errors.items())
-    waits = [e.until for e in outcome.errors.values()]
-    if all(until is not None for until in waits):
-        raise BackOffError(text, until=min(u for u in waits if u is not None))
-    raise SyncError(text, reason=next(iter(outcome.errors.values())).reason)
 
 
 def _label(pod: Pod) -> str:

@@ -143,6 +143,10 @@ class FileSource:
                 elif await to_thread.run_sync(_watchable, self._paths) != present:
                     return
 
+    def problems(self) -> dict[str, str]:
+        """The first error of every file that has one."""
+        return {str(path): texts[0] for path, texts in self._reported.items() if texts}
+
     async def look(self, publish: Publish) -> None:
         """Look at all files; publish a snapshot unless it equals the last one."""
         async with self._looking:

@@ -1,0 +1,217 @@
+"""The composition root: builds the parts from a configuration and runs them as one.
+
+Nesting is the shutdown order: sources end first, then the ring, then what the ring stands on
+(docs/architecture.md, "Start and stop").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio import to_thread
+from msgspec.structs import replace as replace_struct
+from prometheus_client import CollectorRegistry
+
+from nodeagent.api import Pod
+from nodeagent.clock import Clock, SystemClock
+from nodeagent.config import AgentConfig
+from nodeagent.cri import ImageService, RuntimeService
+from nodeagent.errors import StartError
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import PodUID
+from nodeagent.node import primary_address
+from nodeagent.parts import Parts, build_parts
+from nodeagent.runtime.settings import detect_host
+from nodeagent.runtime_access import open_runtime
+from nodeagent.sources import FileSource, Source
+from nodeagent.sources.checkpoint import ManifestCheckpoint
+
+log = Log("agent")
+
+
+class NodeAgent:
+    """The node agent.
+
+    An async context manager: inside the block it runs, in the caller's event loop, without
+    global state and without signal handlers. Several may run in one process.
+
+    Args:
+        config: settings.
+        runtime: a container runtime of the caller's own; None for the configured endpoint.
+        images: its images; required with ``runtime``.
+        sources: further pod sources, next to those of the configuration.
+        clock: wall clock, for what is shown.
+        registry: where metrics are registered; None for a registry of its own.
+
+    Raises:
+        StartError: from entering: the agent cannot start; says why and what to do.
+
+    Attributes:
+        config: see Args.
+        registry: the metrics.
+        journal: the flight recorder; also of an agent that has ended.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        runtime: RuntimeService | None = None,
+        images: ImageService | None = None,
+        sources: Sequence[Source] = (),
+        clock: Clock | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        if (runtime is None) != (images is None):
+            raise ValueError("runtime and images must be given together")
+        self.config = config
+        self.registry = registry or CollectorRegistry()
+        self._clock = clock or SystemClock()
+        self.journal = Journal(config.journal_size, clock=self._clock, monotonic=anyio.current_time)
+        self._own_runtime = (
+            (runtime, images) if runtime is not None and images is not None else None
+        )
+        self._extra_sources = tuple(sources)
+        self._parts: Parts | None = None
+        self._stack: AsyncExitStack | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start everything; the sources have taken their first look when this returns."""
+        if self._stack is not None:
+            raise RuntimeError("this NodeAgent runs already")
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._running())
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> bool | None:
+        """Stop everything; pods go on running unless ``stop_pods_on_exit`` is set."""
+        assert self._stack is not None
+        stack, self._stack = self._stack, None
+        return await stack.__aexit__(exc_type, exc, tb)
+
+    async def run(self, stop: anyio.Event | None = None) -> None:
+        """Run until cancelled, or until ``stop`` is set."""
+        async with self:
+            await (stop.wait() if stop is not None else anyio.sleep_forever())
+
+    # -- what embedders ask ------------------------------------------------------------------
+
+    def pods(self) -> list[Pod]:
+        """The pods that sources want, with their present status."""
+        parts = self._running_parts()
+        shown = []
+        for pod in parts.manager.get_pods():
+            status = parts.statuses.get(PodUID(pod.metadata.uid))
+            shown.append(pod if status is None else replace_struct(pod, status=status))
+        return shown
+
+    async def ready(self) -> None:
+        """Return when every source has spoken and PLEG has looked at the runtime once."""
+        parts = self._running_parts()
+        with self.journal.follower() as records:
+            while not (parts.sources_ready.all_ready() and parts.pleg.last_relist is not None):
+                with anyio.move_on_after(0.5):
+                    await records.receive()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports that are open, by listener: ``healthz``, ``read-only``."""
+        return dict(self._running_parts().ports)
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the running agent, for tools and tests."""
+        return self._running_parts()
+
+    def _running_parts(self) -> Parts:
+        if self._parts is None:
+            raise RuntimeError("this NodeAgent does not run: enter it with 'async with' first")
+        return self._parts
+
+    # -- starting and stopping ---------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        config = self.config
+        await to_thread.run_sync(make_directories, config)
+        async with AsyncExitStack() as plumbing:
+            runtime, images, name = await plumbing.enter_async_context(
+                open_runtime(config, self._own_runtime, self.registry, self._clock)
+            )
+            sources = (*self._file_sources(), *self._extra_sources)
+            address = config.node_ip or await to_thread.run_sync(primary_address)
+            parts = build_parts(
+                config,
+                host=await to_thread.run_sync(detect_host),
+                runtime=runtime,
+                images=images,
+                runtime_name=name,
+                node_address=address,
+                sources=sources,
+                journal=self.journal,
+                registry=self.registry,
+                clock=self._clock,
+            )
+            try:
+                self._parts = parts
+                await parts.open_listeners(plumbing, self.pods)
+                async with parts.at_work():
+                    self.journal.record("agent", "Started", node=config.effective_node_name)
+                    yield
+                self.journal.record("agent", "Stopped")
+            finally:
+                self._parts = None
+
+    def _file_sources(self) -> tuple[FileSource, ...]:
+        config = self.config
+        if not config.manifest_paths:
+            return ()
+        node = config.effective_node_name
+        checkpoint = Path(config.root_dir) / "checkpoints" / "manifests.json"
+        return (
+            FileSource(
+                config.manifest_paths,
+                node,
+                period=config.file_check_frequency,
+                checkpoint=ManifestCheckpoint(checkpoint, node),
+                journal=self.journal,
+                registry=self.registry,
+            ),
+        )
+
+
+def make_directories(config: AgentConfig) -> None:
+    """Make the agent's directories; blocking.
+
+    Raises:
+        StartError: one cannot be made or written to.
+    """
+    root = Path(config.root_dir)
+    wanted = ((root, 0o750), (root / "pods", 0o750), (root / "checkpoints", 0o700))
+    for path, mode in wanted:
+        _make(path, mode, "--root-dir")
+    _make(Path(config.pod_logs_dir), 0o755, "--pod-logs-dir")
+
+
+def _make(path: Path, mode: int, flag: str) -> None:
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make the directory {path}: {error.strerror}; choose another with {flag}"
+        raise StartError(msg) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        msg = f"cannot write to the directory {path}; choose another with {flag}, or run as root"
+        raise StartError(msg)

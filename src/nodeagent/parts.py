@@ -1,0 +1,360 @@
+"""The parts of one agent and how they are wired. Only this module and ``agent`` know them all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import anyio
+from prometheus_client import CollectorRegistry
+
+from nodeagent.api import Pod
+from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
+from nodeagent.clock import Clock
+from nodeagent.config import AgentConfig
+from nodeagent.cri import CRIEventFeed, ImageService, RuntimeHint, RuntimeService
+from nodeagent.cri.pods import PodLister
+from nodeagent.errors import StartError
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import PodRuntimeStatus, PodUID
+from nodeagent.node import JournalEvents, RuntimeInfo, RuntimeState
+from nodeagent.pleg import Pleg, PlegSettings, PodCache
+from nodeagent.pods.dead_containers import DeadContainerRemover
+from nodeagent.pods.handlers import HandlerHooks, PodHandlers
+from nodeagent.pods.housekeeping import Housekeeping, HousekeepingHooks
+from nodeagent.pods.manager import PodManager
+from nodeagent.pods.metrics import PodMetrics
+from nodeagent.pods.sources_ready import SourcesReady
+from nodeagent.pods.status import NodeFacts, past_deadline
+from nodeagent.pods.status_manager import StatusManager
+from nodeagent.pods.sync import PodSync
+from nodeagent.pods.work_queue import WorkQueue
+from nodeagent.pods.workers import PodWorkers
+from nodeagent.rpc import Unimplemented
+from nodeagent.runtime.gc import ContainerGC
+from nodeagent.runtime.manager import RuntimeManager
+from nodeagent.runtime.metrics import RuntimeMetrics
+from nodeagent.runtime.qos import compute_qos
+from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
+from nodeagent.runtime.unsupported import unsupported_fields
+from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
+from nodeagent.sources import FileSource, PodMux, PodStorage, Source
+from nodeagent.volumes import VolumeManager
+
+log = Log("agent")
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """Everything a running agent consists of."""
+
+    config: AgentConfig
+    channels: SyncChannels
+    manager: PodManager
+    statuses: StatusManager
+    cache: PodCache
+    pleg: Pleg
+    runtime: RuntimeManager
+    runtime_state: RuntimeState
+    workers: PodWorkers
+    queue: WorkQueue
+    housekeeping: Housekeeping
+    dead: DeadContainerRemover
+    sources: tuple[Source, ...]
+    sources_ready: SourcesReady
+    mux: PodMux
+    loop: SyncLoop
+    feed: CRIEventFeed
+    checks: HealthChecks
+    journal: Journal
+    registry: CollectorRegistry
+    ports: dict[str, int] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Run the ring; sources start last and end first."""
+        async with anyio.create_task_group() as ring:
+            await ring.start(self.pleg.run)
+            await ring.start(self.runtime_state.run)
+            await ring.start(self.workers.run)
+            await ring.start(self.dead.run)
+            await ring.start(self.housekeeping.run)
+            await ring.start(self.loop.run)
+            ring.start_soon(self._follow_events)
+            async with anyio.create_task_group() as intake:
+                for source in self.sources:
+                    await intake.start(source.run, self.mux.publish)
+                try:
+                    yield
+                finally:
+                    intake.cancel_scope.cancel()
+            if self.config.stop_pods_on_exit:
+                await self._stop_pods()
+            ring.cancel_scope.cancel()
+
+    async def _stop_pods(self) -> None:
+        timeout = self.config.stop_pods_timeout
+        log.info("stopping_pods", timeout=timeout)
+        left = await self.workers.stop_all(timeout)
+        if left:
+            log.warning("pods_left_running", uids=",".join(left), cause="not done in time")
+        else:
+            log.info("pods_stopped")
+
+    async def _follow_events(self) -> None:
+        """Have PLEG look at once at what the runtime says has changed."""
+
+        def notify(hint: RuntimeHint) -> None:
+            if hint.pod_uid:
+                self.pleg.request_relist(PodUID(hint.pod_uid), hint.what)
+
+        try:
+            await self.feed.run(notify)
+        except Unimplemented:
+            log.debug("no_runtime_events", remedy="the periodic relist finds every change")
+
+    async def open_listeners(
+        self, stack: AsyncExitStack, pods: Callable[[], Sequence[Pod]]
+    ) -> None:
+        """Open the ports that the configuration asks for.
+
+        Raises:
+            StartError: a port cannot be opened.
+        """
+        config = self.config
+        wanted = []
+        if config.healthz_port:
+            app = health_app(self.checks, self.registry, self.journal)
+            wanted.append(("healthz", app, config.healthz_bind_address, config.healthz_port))
+        if config.read_only_port:
+            app = read_only_app(pods)
+            wanted.append(("read-only", app, config.read_only_address, config.read_only_port))
+        for name, app, address, port in wanted:
+            try:
+                listener = await stack.enter_async_context(HttpListener(name, app, address, port))
+            except OSError as error:
+                raise StartError(error.strerror or str(error)) from error
+            self.ports[name] = listener.port
+
+
+def build_parts(
+    config: AgentConfig,
+    *,
+    host: HostFacts,
+    runtime: RuntimeService,
+    images: ImageService,
+    runtime_name: str,
+    node_address: str,
+    sources: Sequence[Source],
+    journal: Journal,
+    registry: CollectorRegistry,
+    clock: Clock,
+) -> Parts:
+    """Build and wire the parts; nothing runs yet."""
+    root = Path(config.root_dir).absolute()
+    channels = SyncChannels()
+    ChannelMetrics(channels.all(), registry)
+    events = JournalEvents(journal)
+    manager = PodManager()
+    statuses = StatusManager(clock)
+    cache = PodCache()
+    lister = PodLister(runtime)
+    pleg = Pleg(
+        lister,
+        cache,
+        channels.pleg,
+        registry=registry,
+        journal=journal,
+        settings=_pleg_settings(config),
+        clock=clock,
+        desired=lambda: {PodUID(p.metadata.uid) for p in manager.get_pods()},
+    )
+    volumes = VolumeManager(root, journal)
+    runtime_manager = RuntimeManager(
+        runtime,
+        images,
+        _runtime_settings(config, root),
+        host,
+        events=events,
+        journal=journal,
+        metrics=RuntimeMetrics(registry),
+        clock=clock,
+        on_action=pleg.request_relist,
+    )
+    runtime_state = RuntimeState(partial(_poll, runtime), journal)
+    syncer = PodSync(
+        runtime=runtime_manager,
+        start_error=runtime_manager.reasons.get,
+        volumes=volumes,
+        statuses=statuses,
+        inspect=partial(_inspect, lister),
+        record=events,
+        unsupported=unsupported_fields,
+        qos_class=lambda pod: compute_qos(pod).value,
+        network_error=lambda: runtime_state.network_error,
+        runtime_name=lambda: runtime_name,
+        node=lambda: NodeFacts((node_address,)),
+        clock=clock,
+        journal=journal,
+    )
+    queue = WorkQueue()
+    metrics = PodMetrics(registry)
+    workers = PodWorkers(
+        syncer,
+        cache,
+        queue,
+        runtime_state,
+        journal=journal,
+        metrics=metrics,
+        events=events,
+        resync=config.sync_frequency,
+    )
+    runtime_state.on_ready = workers.runtime_returned
+    storage = PodStorage(clock, journal)
+    names = frozenset(source.name for source in sources)
+    ready = SourcesReady(lambda: names, lambda: storage.seen_sources)
+    gc = ContainerGC(runtime, Path(config.pod_logs_dir))
+    housekeeping = Housekeeping(
+        manager,
+        workers,
+        lister,
+        statuses,
+        ready,
+        HousekeepingHooks(),
+        journal=journal,
+        metrics=metrics,
+    )
+    dead = DeadContainerRemover(gc.remove_container, journal=journal)
+
+    def deadline_passed(pod: Pod) -> bool:
+        status = statuses.get(PodUID(pod.metadata.uid))
+        return status is not None and past_deadline(pod, status, clock.now())
+
+    handlers = PodHandlers(
+        manager,
+        workers,
+        queue,
+        cache,
+        statuses,
+        ready,
+        HandlerHooks(
+            wake_housekeeping=housekeeping.wake,
+            remove_dead=dead.request,
+            record=events,
+            past_deadline=deadline_passed,
+        ),
+        journal=journal,
+        metrics=metrics,
+    )
+    loop = SyncLoop(
+        handlers,
+        channels,
+        housekeeping_period=config.housekeeping_period,
+        health_limit=max(2 * config.sync_frequency, 300.0),
+        journal=journal,
+    )
+    return Parts(
+        config=config,
+        channels=channels,
+        manager=manager,
+        statuses=statuses,
+        cache=cache,
+        pleg=pleg,
+        runtime=runtime_manager,
+        runtime_state=runtime_state,
+        workers=workers,
+        queue=queue,
+        housekeeping=housekeeping,
+        dead=dead,
+        sources=tuple(sources),
+        sources_ready=ready,
+        mux=PodMux(storage, channels.config),
+        loop=loop,
+        feed=CRIEventFeed(runtime),
+        checks=_health_checks(loop, pleg, runtime_state, ready, names, sources),
+        journal=journal,
+        registry=registry,
+    )
+
+
+def _health_checks(
+    loop: SyncLoop,
+    pleg: Pleg,
+    state: RuntimeState,
+    ready: SourcesReady,
+    names: frozenset[str],
+    sources: Sequence[Source],
+) -> HealthChecks:
+    def problems() -> dict[str, str]:
+        found: dict[str, str] = {}
+        for source in sources:
+            if isinstance(source, FileSource):
+                found.update(source.problems())
+        return found
+
+    return HealthChecks(
+        [
+            checks.ping(),
+            checks.sync_loop(loop.healthy),
+            checks.pleg(pleg.healthy),
+            checks.runtime(state.errors),
+            checks.network(lambda: state.network_error),
+            checks.sources(lambda: names, ready.ready),
+            checks.manifests(problems),
+        ]
+    )
+
+
+def _pleg_settings(config: AgentConfig) -> PlegSettings:
+    return PlegSettings(
+        period=config.relist_period,
+        threshold=config.relist_threshold,
+        concurrency=config.inspection_concurrency,
+        inspect_timeout=config.inspection_timeout,
+        list_timeout=config.runtime_request_timeout,
+    )
+
+
+def _runtime_settings(config: AgentConfig, root: Path) -> RuntimeSettings:
+    return RuntimeSettings(
+        root_dir=root,
+        pod_logs_dir=Path(config.pod_logs_dir).absolute(),
+        resolv_conf=Path(config.resolv_conf) if str(config.resolv_conf) else None,
+        cluster_dns=config.cluster_dns,
+        cluster_domain=config.cluster_domain,
+        images=ImageSettings(
+            serialize_pulls=config.serialize_image_pulls,
+            max_parallel_pulls=config.max_parallel_image_pulls,
+            pull_qps=config.registry_pull_qps,
+            pull_burst=config.registry_burst,
+        ),
+    )
+
+
+async def _inspect(lister: PodLister, uid: PodUID) -> PodRuntimeStatus:
+    """A fresh look at one pod; a pod the runtime does not know is empty."""
+    pod = await lister.get_pod(uid)
+    return PodRuntimeStatus(uid) if pod is None else await lister.inspect(pod)
+
+
+async def _poll(runtime: RuntimeService) -> RuntimeInfo:
+    """One status poll, in the words of the spec."""
+    reply = await runtime.status()
+    conditions = {c.type: c for c in (reply.status.conditions if reply.status else ())}
+
+    def problem(kind: str, what: str) -> str:
+        found = conditions.get(kind)
+        if found is None:
+            return f"{what}: <nil>"
+        if found.status:
+            return ""
+        return f"{what}: {kind}=false reason:{found.reason} message:{found.message}"
+
+    return RuntimeInfo(
+        problem("RuntimeReady", "container runtime not ready"),
+        problem("NetworkReady", "container runtime network not ready"),
+    )

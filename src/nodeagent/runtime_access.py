@@ -1,0 +1,82 @@
+"""How an agent gets at its container runtime: over a socket, embedded, or the caller's own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+from prometheus_client import CollectorRegistry
+
+from nodeagent.clock import Clock
+from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig
+from nodeagent.cri import CRIClient, ImageService, RuntimeService
+from nodeagent.errors import StartError
+from nodeagent.rpc import RpcError
+
+_SOCKET_PATH_LIMIT: Final = 100
+
+
+@asynccontextmanager
+async def open_runtime(
+    config: AgentConfig,
+    own: tuple[RuntimeService, ImageService] | None,
+    registry: CollectorRegistry,
+    clock: Clock,
+) -> AsyncIterator[tuple[RuntimeService, ImageService, str]]:
+    """The runtime, its images, and the name it gives itself.
+
+    Raises:
+        StartError: nothing usable answers; says what to start or to try.
+    """
+    async with AsyncExitStack() as stack:
+        if own is not None:
+            version = await own[0].version()
+            yield (*own, version.runtime_name)
+            return
+        endpoint = config.container_runtime_endpoint
+        if config.embedded:
+            endpoint = await stack.enter_async_context(_embedded(config, clock))
+        client = CRIClient(endpoint, config.image_service_endpoint or None, registry=registry)
+        await stack.enter_async_context(client)
+        try:
+            version = await client.check()
+        except RpcError as error:
+            raise StartError(_advice(endpoint, error)) from error
+        yield client, client, version.runtime_name
+
+
+def _advice(endpoint: str, error: RpcError) -> str:
+    text = str(error)
+    if endpoint != DEFAULT_ENDPOINT:
+        return text
+    return (
+        f"{text} To try nodeagent without a container runtime: "
+        "--container-runtime-endpoint=embedded"
+    )
+
+
+@asynccontextmanager
+async def _embedded(config: AgentConfig, clock: Clock) -> AsyncIterator[str]:
+    """Serve the embedded runtime for as long as the agent runs; its endpoint."""
+    from nodeagent.embedded import make_backend, serve_embedded
+
+    state = Path(config.root_dir) / "embedded"
+    async with AsyncExitStack() as stack:
+        socket = await to_thread.run_sync(_socket_path, state, stack)
+        backend = make_backend(config.embedded, state, clock=clock)
+        await stack.enter_async_context(serve_embedded(socket, backend, clock=clock))
+        yield f"unix://{socket}"
+
+
+def _socket_path(state: Path, stack: AsyncExitStack) -> Path:
+    """A path for the socket that is short enough for the kernel."""
+    state = state.absolute()
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    socket = state / "cri.sock"
+    if len(str(socket)) <= _SOCKET_PATH_LIMIT:
+        return socket
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeagent-"))) / "cri.sock"
