@@ -49,6 +49,14 @@ class PodCache:
         self.on_wait: Callable[[PodUID], None] | None = None
         """Called when someone starts to wait for a pod; PLEG then looks at it at once."""
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def waiting(self) -> int:
+        """How many are waiting now."""
+        return sum(len(waiters) for waiters in self._waiters.values())
+
     def get(self, uid: PodUID) -> PodRuntimeStatus:
         """The last good status of a pod; an empty one when there is none. Never blocks."""
         entry = self._entries.get(uid)

@@ -113,6 +113,11 @@ class Pleg:
         """Loop time at which the last good look at all pods began; None before the first."""
         return self._looker.last_relist
 
+    @property
+    def tracked(self) -> int:
+        """How many pods are in the books."""
+        return len(self._books)
+
     async def settled(self) -> None:
         """Wait until no pod is being looked at."""
         await self._looker.settled()

@@ -9,7 +9,7 @@ import anyio
 from nodeagent.channels import Channel
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import ContainerState, PodLifecycleEvent, RuntimePod
+from nodeagent.model import ContainerState, PodLifecycleEvent, PodUID, RuntimePod
 from nodeagent.pleg.events import CHANGED, compute_events
 from nodeagent.pleg.metrics import PlegMetrics
 from nodeagent.pleg.tracked import TrackedPod, View
@@ -27,7 +27,8 @@ class Speaker:
         channel: to the sync loop.
         metrics: counts what did not fit.
         journal: gets one record per event.
-        hint_sync_period: see :meth:`TrackedPod.explain`.
+        hint_sync_period: a pod that is hinted at again and again without a change, such as one
+            whose sandbox cannot be made, gets at most one POD_SYNC for that in so many seconds.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class Speaker:
         self._metrics = metrics
         self._journal = journal
         self._hint_sync_period = hint_sync_period
+        self._hint_syncs: dict[PodUID, float] = {}  # oldest first
 
     def say(self, pod: TrackedPod, view: View) -> None:
         """Send all that happened to ``pod`` up to ``view``, or as much as fits."""
         events = compute_events(pod.said, view.pod)
-        pod.explain(events, view, self._hint_sync_period)
+        if pod.explain(events, view) and self._may_sync(pod.uid, view.at):
+            pod.owes_sync = True
         left = pod.unsaid(events)
         for position, event in enumerate(left):
             # The status in the cache is all that ContainerChanged is about: nobody is woken.
@@ -55,6 +58,16 @@ class Speaker:
             pod.sent(event)
             self._note(pod, view, event)
         pod.all_sent(view.pod)
+
+    def _may_sync(self, uid: PodUID, now: float) -> bool:
+        for old in list(self._hint_syncs):
+            if now - self._hint_syncs[old] < self._hint_sync_period:
+                break
+            del self._hint_syncs[old]
+        if uid in self._hint_syncs:
+            return False
+        self._hint_syncs[uid] = now
+        return True
 
     def _fits(self, event: PodLifecycleEvent) -> bool:
         try:

@@ -42,7 +42,6 @@ class TrackedPod:
         reinspect: the last inspection failed.
         owes_sync: a POD_SYNC is to be sent.
         hinted_at: when someone said that the pod changed; None once events explained it.
-        hint_synced_at: when a hint that nothing explained last led to a POD_SYNC.
         asked_at: when a look at this pod was last asked for; None when none is due.
         waiting: the newest view that is not acted on yet.
         busy: a task attends to the pod.
@@ -65,7 +64,6 @@ class TrackedPod:
     reinspect: bool = False
     owes_sync: bool = False
     hinted_at: float | None = None
-    hint_synced_at: float = -math.inf
     asked_at: float | None = None
     waiting: View | None = None
     busy: bool = False
@@ -131,23 +129,12 @@ class TrackedPod:
             trouble = self.call
         return None if trouble is None else DegradedPod(self.uid, self.name, trouble)
 
-    def explain(
-        self, events: Collection[PodLifecycleEvent], view: View, hint_sync_period: float
-    ) -> None:
-        """Settle a hint: events explain it, else a look at all pods turns it into a POD_SYNC.
-
-        A pod that keeps being hinted at without a change, such as one whose sandbox cannot
-        be made, gets at most one such POD_SYNC per ``hint_sync_period`` seconds.
-        """
-        if self.hinted_at is None or view.at <= self.hinted_at:
-            return
-        if events:
-            self.hinted_at = None
-        elif view.audit:
-            self.hinted_at = None
-            if view.at - self.hint_synced_at >= hint_sync_period:
-                self.hint_synced_at = view.at
-                self.owes_sync = True
+    def explain(self, events: Collection[PodLifecycleEvent], view: View) -> bool:
+        """Settle a hint; True when a look at all pods shows nothing that explains it."""
+        if self.hinted_at is None or view.at <= self.hinted_at or not (events or view.audit):
+            return False
+        self.hinted_at = None
+        return not events
 
     def unsaid(self, events: Collection[PodLifecycleEvent]) -> list[PodLifecycleEvent]:
         """Which events are left to be sent, given all that lead from ``said`` to the present."""
