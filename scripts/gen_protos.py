@@ -1,4 +1,3 @@
-# ruff: noqa: INP001  (a script, not a package)
 """Generate ``src/nodeagent/proto`` from ``protos``.
 
     python scripts/gen_protos.py           write the generated code
