@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
+from nodeagent.cleanup import CleanUp
 from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
 from nodeagent.cri import CRIEventFeed, ImageService, RuntimeHint, RuntimeService
@@ -217,14 +218,32 @@ def build_parts(
     storage = PodStorage(clock, journal)
     names = frozenset(source.name for source in sources)
     ready = SourcesReady(lambda: names, lambda: storage.seen_sources)
-    gc = ContainerGC(runtime, Path(config.pod_logs_dir))
+    gc = ContainerGC(
+        runtime,
+        lister.list_pods,
+        removable=lambda uid: workers.view(uid).content_removed,
+        sources_ready=ready.all_ready,
+        logs_dir=Path(config.pod_logs_dir).absolute(),
+        journal=journal,
+    )
+    cleanup = CleanUp(
+        runtime=runtime,
+        lister=lister,
+        gc=gc,
+        volumes=volumes,
+        forget=(runtime_manager.forget_pod, events.forget_pod),
+    )
     housekeeping = Housekeeping(
         manager,
         workers,
         lister,
         statuses,
         ready,
-        HousekeepingHooks(),
+        HousekeepingHooks(
+            purge=cleanup.purge,
+            sweepers=(cleanup.directories, cleanup.memory),
+            collect_garbage=cleanup.collect_garbage,
+        ),
         journal=journal,
         metrics=metrics,
     )

@@ -8,6 +8,9 @@ from nodeagent.log import Log
 
 log = Log("event")
 
+_EXPECTED = frozenset({"MissingClusterDNS"})
+"""Warnings that are the normal case on a machine without a cluster: journal only."""
+
 
 class JournalEvents:
     """Records events in the journal; warnings are logged when they are new.
@@ -25,7 +28,7 @@ class JournalEvents:
         """Say something about a pod or one of its containers; never blocks, never fails."""
         uid = pod.metadata.uid
         self._journal.record("event", reason, uid, message, type=kind, field_path=field_path)
-        if kind == "Normal":
+        if kind == "Normal" or reason in _EXPECTED:
             return
         key = (uid, reason + field_path)
         if self._last.get(key) != message:

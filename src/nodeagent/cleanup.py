@@ -1,0 +1,78 @@
+"""What housekeeping lets the other parts clean up, wired for one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from nodeagent.cri import RuntimeService
+from nodeagent.cri.pods import PodLister
+from nodeagent.log import Log
+from nodeagent.model import PodUID
+from nodeagent.pods.housekeeping import Sweep
+from nodeagent.rpc import NotFound
+from nodeagent.runtime.gc import ContainerGC
+from nodeagent.volumes import VolumeManager
+
+log = Log("cleanup")
+
+
+@dataclass(slots=True, kw_only=True)
+class CleanUp:
+    """Sweeps behind pods that are gone.
+
+    Attributes:
+        runtime: the container runtime.
+        lister: looks at single pods.
+        gc: removes dead containers.
+        volumes: removes pods' directories.
+        forget: each is told of a pod that is gone for good.
+    """
+
+    runtime: RuntimeService
+    lister: PodLister
+    gc: ContainerGC
+    volumes: VolumeManager
+    forget: Sequence[Callable[[PodUID], None]]
+    _known: set[PodUID] = field(default_factory=set)
+
+    async def purge(self, uid: PodUID) -> None:
+        """Remove all that the runtime has of an ended pod.
+
+        Raises:
+            RpcError: something could not be removed.
+            OSError: its logs could not be removed.
+        """
+        pod = await self.lister.get_pod(uid)
+        for forget in self.forget:
+            forget(uid)
+        if pod is None:
+            return
+        for container in pod.containers:
+            await self.gc.remove_container(container.id)
+        for sandbox in pod.sandboxes:
+            try:
+                await self.runtime.stop_pod_sandbox(sandbox.id)
+                await self.runtime.remove_pod_sandbox(sandbox.id)
+            except NotFound:
+                continue
+
+    async def directories(self, sweep: Sweep) -> None:
+        """Remove directories of pods that are nobody's."""
+        for uid in await self.volumes.pods_on_disk():
+            if sweep.is_orphan(uid):
+                await self.volumes.unmount(uid)
+
+    async def memory(self, sweep: Sweep) -> None:
+        """Drop what is remembered of pods that are nobody's."""
+        gone = {uid for uid in self._known if sweep.is_orphan(uid)}
+        for uid in gone:
+            for forget in self.forget:
+                forget(uid)
+        self._known = (self._known | sweep.wanted | sweep.working | sweep.in_runtime) - gone
+
+    async def collect_garbage(self, _all_sources: bool) -> None:
+        """Remove dead containers, unused sandboxes and log directories."""
+        result = await self.gc.collect()
+        if result.failures:
+            log.warning("gc_incomplete", failures=len(result.failures), first=result.failures[0])
