@@ -128,8 +128,10 @@ class PodWorkers:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                for worker in self._workers.values():
+                for uid, worker in self._workers.items():
                     self._spawn(worker)
+                    # A call that an earlier run was cancelled in is made again.
+                    self.replay(uid)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
