@@ -64,7 +64,7 @@ async def test_get_never_blocks_and_an_unknown_pod_is_empty() -> None:
 
 
 async def test_get_shows_the_last_good_status_beside_an_error() -> None:
-    """docs/behaviour/pleg.md, "Cache", errors."""
+    """docs/behaviour/pleg.md, "Cache", errors; "Differences", last good status."""
     cache = PodCache()
     cache.set(UID, status("a"), 1.0)
     cache.set_error(UID, InspectionError(UID, "ContainerStatus", "broken"), 2.0)
@@ -76,7 +76,7 @@ async def test_get_shows_the_last_good_status_beside_an_error() -> None:
 
 @pytest.mark.parametrize(("asked", "waits"), [(2.4, False), (2.5, True), (2.6, True)])
 async def test_a_status_is_newer_only_if_its_look_began_later(asked: float, waits: bool) -> None:
-    """docs/behaviour/pleg.md, "Cache", newer: equal times do not do."""
+    """docs/behaviour/pleg.md, "Cache", newer: equal times do not do; "Differences", strictly newer."""
     cache = PodCache()
     cache.set(UID, status("a"), 2.5)
 
@@ -104,7 +104,7 @@ async def test_the_global_time_never_goes_back() -> None:
 
 
 async def test_a_waiter_gets_the_status_that_is_set() -> None:
-    """docs/behaviour/pleg.md, "Cache", set wakes."""
+    """docs/behaviour/pleg.md, "Cache", set."""
 
     async def script(cache: PodCache, asker: Asker) -> None:
         cache.set(UID, status("old"), 1.0)
@@ -118,7 +118,7 @@ async def test_a_waiter_gets_the_status_that_is_set() -> None:
 
 
 async def test_a_waiter_gets_an_unchanged_status_once_it_is_confirmed() -> None:
-    """docs/behaviour/pleg.md, "Cache", observed wakes."""
+    """docs/behaviour/pleg.md, "Cache", observed."""
 
     async def script(cache: PodCache, asker: Asker) -> None:
         cache.set(UID, status("a"), 1.0)
@@ -130,7 +130,7 @@ async def test_a_waiter_gets_an_unchanged_status_once_it_is_confirmed() -> None:
 
 
 async def test_a_waiter_is_woken_by_the_global_time() -> None:
-    """docs/behaviour/pleg.md, "Cache", global time wakes."""
+    """docs/behaviour/pleg.md, "Cache", global time."""
 
     async def script(cache: PodCache, asker: Asker) -> None:
         cache.update_time(2.0)
@@ -175,7 +175,7 @@ async def test_a_waiter_gets_the_error_of_an_inspection_that_failed_since() -> N
 
 
 async def test_an_older_error_is_not_the_answer_and_time_does_not_freshen_it() -> None:
-    """docs/behaviour/pleg.md, "Cache", errors and held pods."""
+    """docs/behaviour/pleg.md, "Cache", errors."""
     cache = PodCache()
     cache.set_error(UID, InspectionError(UID, "ContainerStatus", "broken"), 3.0)
     cache.update_time(9.0)
@@ -288,7 +288,7 @@ async def test_a_pod_held_again_before_its_waiter_runs_keeps_it_waiting() -> Non
 
 
 async def test_whoever_has_to_wait_has_the_pod_looked_at() -> None:
-    """docs/behaviour/pleg.md, "Cache", waiting asks for a look."""
+    """docs/behaviour/pleg.md, "Cache", waiting."""
     cache = PodCache()
     asked: list[PodUID] = []
     cache.on_wait = asked.append

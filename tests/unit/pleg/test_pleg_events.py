@@ -37,26 +37,33 @@ SYNC = PodLifecycleEventType.POD_SYNC
 
 # One line per row of the table: what was seen, what is seen, which events. None is "not there".
 ROWS = [
+    # "Events", running
     (None, RUNNING, (STARTED,)),
     (CREATED, RUNNING, (STARTED,)),
     (EXITED, RUNNING, (STARTED,)),
     (UNKNOWN, RUNNING, (STARTED,)),
+    # "Events", exited
     (None, EXITED, (DIED,)),
     (CREATED, EXITED, (DIED,)),
     (RUNNING, EXITED, (DIED,)),
     (UNKNOWN, EXITED, (DIED,)),
+    # "Events", created
     (None, CREATED, (CHANGED,)),
     (RUNNING, CREATED, (CHANGED,)),
     (EXITED, CREATED, (CHANGED,)),
     (UNKNOWN, CREATED, (CHANGED,)),
+    # "Events", unknown
     (None, UNKNOWN, (CHANGED, SYNC)),
     (CREATED, UNKNOWN, (CHANGED, SYNC)),
     (RUNNING, UNKNOWN, (CHANGED, SYNC)),
     (EXITED, UNKNOWN, (CHANGED, SYNC)),
+    # "Events", gone after exited
     (EXITED, None, (REMOVED,)),
+    # "Events", gone otherwise
     (CREATED, None, (DIED, REMOVED)),
     (RUNNING, None, (DIED, REMOVED)),
     (UNKNOWN, None, (DIED, REMOVED)),
+    # unchanged
     (None, None, ()),
     (CREATED, CREATED, ()),
     (RUNNING, RUNNING, ()),
@@ -85,7 +92,7 @@ def test_a_container_gives_the_events_of_its_row(
     after: ContainerState | None,
     expected: tuple[PodLifecycleEventType, ...],
 ) -> None:
-    """docs/behaviour/pleg.md, "Events", containers."""
+    """docs/behaviour/pleg.md, "Events", all rows, for containers."""
     old = pod_of(None if before is None else container("c", before))
     new = pod_of(None if after is None else container("c", after))
     events = compute_events(old, new)
@@ -100,14 +107,14 @@ def test_a_sandbox_counts_as_running_when_ready_and_as_exited_when_not(
     after: SandboxState | None,
     expected: tuple[PodLifecycleEventType, ...],
 ) -> None:
-    """docs/behaviour/pleg.md, "Events", sandboxes."""
+    """docs/behaviour/pleg.md, "Events", all rows, for sandboxes."""
     old = pod_of(None if before is None else sandbox("s", before))
     new = pod_of(None if after is None else sandbox("s", after))
     assert tuple(event.type for event in compute_events(old, new)) == expected
 
 
 def test_a_pod_that_appears_or_vanishes_is_as_if_all_it_has_did() -> None:
-    """docs/behaviour/pleg.md, "Events"."""
+    """docs/behaviour/pleg.md, "Events", appears or vanishes."""
     pod = make_pod("u", container("c", RUNNING), sandbox("s"))
     appeared = compute_events(None, pod)
     assert [(e.type, e.container_id) for e in appeared] == [(STARTED, "c"), (STARTED, "s")]
@@ -122,7 +129,7 @@ def test_a_pod_that_appears_or_vanishes_is_as_if_all_it_has_did() -> None:
 
 
 def test_a_container_turned_unknown_wakes_nobody_twice() -> None:
-    """docs/behaviour/pleg.md, "Events": POD_SYNC only when nothing else wakes the pod."""
+    """docs/behaviour/pleg.md, "Events", unknown: PodSync only when nothing else wakes the pod."""
     old = make_pod("u", container("a", RUNNING), container("b", RUNNING))
     new = make_pod("u", container("a", UNKNOWN), container("b", EXITED))
     assert [event.type for event in compute_events(old, new)] == [CHANGED, DIED]

@@ -35,7 +35,10 @@ def web(uid: str) -> RuntimePod:
 async def test_nineteen_pods_are_seen_while_the_inspection_of_one_hangs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """docs/behaviour/pleg.md, "Hung pods": nobody waits, and the culprit is named."""
+    """docs/behaviour/pleg.md, "Hung pods", named: nobody waits.
+
+    "Differences", side by side.
+    """
     ring = Ring()
     uids = [f"u{n:02}" for n in range(20)]
     ring.lister.put(*(web(uid) for uid in uids))
@@ -234,7 +237,7 @@ async def test_a_state_that_changes_while_it_is_inspected_is_looked_at_again() -
 
 
 async def test_two_deaths_and_a_channel_for_one_are_told_within_two_relists() -> None:
-    """docs/behaviour/pleg.md, "Sending", full channel."""
+    """docs/behaviour/pleg.md, "Sending", full channel; "Differences", never lost."""
     ring = Ring(capacity=1)
     ring.lister.put(
         make_pod("u", container("c-u", RUNNING)), make_pod("v", container("c-v", RUNNING))
@@ -317,7 +320,7 @@ async def test_an_event_that_was_said_and_taken_back_ends_in_a_sync() -> None:
 
 
 async def test_a_closed_channel_is_a_full_one() -> None:
-    """docs/behaviour/pleg.md, "Sending": going down raises nothing."""
+    """docs/behaviour/pleg.md, "Sending", full channel: going down raises nothing."""
     ring = Ring()
     ring.lister.put(web("u"))
     async with running(ring):

@@ -51,7 +51,7 @@ async def test_an_action_that_changed_nothing_is_fresh_too() -> None:
 
 
 async def test_removing_the_last_of_a_pod_is_seen_at_once() -> None:
-    """docs/behaviour/pleg.md, "Requests", gone."""
+    """docs/behaviour/pleg.md, "Requests", gone; "Differences", seen gone."""
     ring = Ring()
     ring.lister.put(web())
     async with running(ring):
