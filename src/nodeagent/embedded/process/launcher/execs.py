@@ -1,0 +1,123 @@
+"""A command in a running container."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+
+from nodeagent.embedded.process.launcher import linux, procs, program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nodeagent.embedded.process.launcher.spec import ExecSpec
+
+
+def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
+    """Run the command and say on ``control`` how it ended.
+
+    When the other side of ``control`` is closed first, the command and all its children are
+    killed.
+
+    Args:
+        spec: the command and its container.
+        control: a socket; it gets one line of JSON and is closed.
+        stdout: where the command writes to.
+        stderr: the same for its errors.
+    """
+    os.setsid()
+    linux.set_name("na-exec")
+    linux.adopt_orphans()
+    wake, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        pid = _start(spec, stdout, stderr)
+    except (OSError, program.ExecError) as exc:
+        os.write(control, json.dumps({"error": str(exc)}).encode())
+        return
+    os.close(stdout)
+    os.close(stderr)
+    code = _wait(pid, wake, control)
+    if not spec["namespaces"]:
+        procs.kill_descendants(os.getpid())  # nobody else could find them later
+    if code is not None:
+        os.write(control, json.dumps({"exit_code": code}).encode())
+
+
+def _start(spec: ExecSpec, stdout: int, stderr: int) -> int:
+    inside: dict[str, int] = {
+        name: os.open(f"/proc/{spec['pid']}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        for name in spec["namespaces"]
+    }
+    if procs.start_time(spec["pid"]) != spec["start_time"]:
+        raise program.ExecError("the container has just ended")
+    if "pid" in inside:
+        linux.setns(inside["pid"])  # for the child; this process keeps seeing the host's /proc
+    told, tell = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        _become(spec, inside, tell, (stdout, stderr))
+    os.close(tell)
+    trouble = os.read(told, 4096)
+    if trouble:
+        os.waitpid(pid, 0)
+        raise program.ExecError(trouble.decode("utf-8", "replace"))
+    os.close(told)
+    return pid
+
+
+def _become(spec: ExecSpec, inside: dict[str, int], tell: int, outputs: tuple[int, int]) -> None:
+    try:
+        linux.die_with_parent(signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        for name, fd in inside.items():
+            if name != "pid":
+                linux.setns(fd)
+        program.use_outputs(*outputs, tty=False)
+        program.run(spec["process"], may_make_cwd=False)
+    except BaseException as exc:  # noqa: BLE001 - whatever it is, the caller must hear of it
+        os.write(tell, str(exc).encode("utf-8", "replace")[:2000] or b"unknown error")
+    finally:
+        os._exit(127)
+
+
+def _wait(pid: int, wake: int, control: int) -> int | None:
+    """Wait for the command; None when it was given up and killed."""
+    poll = select.poll()
+    poll.register(wake, select.POLLIN)
+    poll.register(control, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd == control:
+                for stat in procs.descendants(pid, procs.all_processes()):
+                    _kill(stat.pid)
+                _kill(pid)
+                os.waitpid(pid, 0)  # a namespace does not end while one in it is not reaped
+                return None
+            os.read(wake, 256)
+        status = _reap(pid)
+        if status is not None:
+            ended = os.waitstatus_to_exitcode(status)
+            return ended if ended >= 0 else 128 - ended
+
+
+def _reap(pid: int) -> int | None:
+    found: int | None = None
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if ended == 0:
+            return found
+        if ended == pid:
+            found = status
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,92 @@
+"""Who a program runs as: user, groups, capabilities."""
+
+from __future__ import annotations
+
+import os
+
+from nodeagent.embedded.process.launcher import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nodeagent.embedded.process.launcher.spec import IdentitySpec
+
+_CAPABILITIES = 64
+
+
+def take_on(identity: IdentitySpec) -> None:
+    """Become who the program is to run as. For good; the root directory must be final.
+
+    Raises:
+        OSError: this process may not.
+    """
+    _adjust_oom_score(identity["oom_score_adj"])
+    uid, gid = _ids(identity)
+    merged = _groups_of(uid) if identity["merge_groups"] else set()
+    groups = sorted({*identity["groups"], *merged})
+    if identity["capabilities"] is not None and os.geteuid() == 0:
+        _keep_capabilities(set(identity["capabilities"]))
+    if os.geteuid() == 0:
+        os.setgroups(groups)
+        os.setgid(gid)
+        os.setuid(uid)
+    elif uid != os.geteuid():
+        raise OSError(1, f"running as user {uid} needs root")
+    if identity["no_new_privs"]:
+        linux.no_new_privs()
+
+
+def home_of(uid: int) -> str:
+    """The home directory of a user, ``/`` when it has none."""
+    for fields in _read_table("/etc/passwd", 7):
+        if fields[2] == str(uid):
+            return fields[5] or "/"
+    return "/"
+
+
+def _ids(identity: IdentitySpec) -> tuple[int, int]:
+    uid = identity["uid"]
+    default = os.getgid()
+    if identity["username"]:
+        for fields in _read_table("/etc/passwd", 7):
+            if fields[0] == identity["username"]:
+                uid, default = int(fields[2]), int(fields[3])
+                break
+        else:
+            raise OSError(2, f"no user {identity['username']!r} in /etc/passwd")
+    elif uid is not None:
+        default = next(
+            (int(row[3]) for row in _read_table("/etc/passwd", 7) if row[2] == str(uid)), 0
+        )
+    gid = identity["gid"]
+    return os.getuid() if uid is None else uid, default if gid is None else gid
+
+
+def _groups_of(uid: int) -> set[int]:
+    names = {row[0] for row in _read_table("/etc/passwd", 7) if row[2] == str(uid)}
+    return {int(row[2]) for row in _read_table("/etc/group", 4) if names & set(row[3].split(","))}
+
+
+def _read_table(path: str, columns: int) -> list[list[str]]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            rows = [line.rstrip("\n").split(":") for line in file]
+    except OSError:
+        return []
+    return [row for row in rows if len(row) >= columns and row[2].isdigit()]
+
+
+def _keep_capabilities(kept: set[int]) -> None:
+    # An exec by root takes what the bounding set has; one by others has none anyway.
+    for number in range(_CAPABILITIES):
+        if number not in kept and not linux.drop_bounding_capability(number):
+            return
+
+
+def _adjust_oom_score(score: int | None) -> None:
+    if score is None:
+        return
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write(str(score))
+    except OSError:
+        return  # lowering it takes a privilege that is often missing
