@@ -15,6 +15,7 @@ from nodeagent.embedded.server import (
     open_embedded,
     run_embedded,
     serve_embedded,
+    serve_open,
 )
 from nodeagent.embedded.simulated import Script, SimulatedBackend
 
@@ -39,4 +40,5 @@ __all__ = [
     "open_embedded",
     "run_embedded",
     "serve_embedded",
+    "serve_open",
 ]

@@ -16,7 +16,7 @@ from nodeagent.embedded.records import RunState
 from nodeagent.embedded.runtime import EmbeddedRuntime
 from nodeagent.embedded.simulated import SimulatedBackend
 from nodeagent.log import Log
-from nodeagent.rpc.server import serve_unix
+from nodeagent.rpc.server import Servable, serve_unix
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -110,10 +110,26 @@ async def serve_embedded(
     """
     async with (
         open_embedded(backend, hooks=hooks, clock=clock) as embedded,
-        serve_unix([RuntimeDoor(embedded.runtime), ImageDoor(embedded.images)], socket_path),
+        serve_open(socket_path, embedded),
     ):
-        log.info("embedded_runtime_serving", socket=str(socket_path), backend=backend.name)
         yield embedded
+
+
+@asynccontextmanager
+async def serve_open(socket_path: Path, embedded: Embedded) -> AsyncIterator[None]:
+    """Serve an embedded runtime that is open, while inside the context.
+
+    Leaving and entering again is a server that goes away and comes back with its state kept.
+
+    Raises:
+        ValueError: the path is too long for a socket.
+        OSError: the socket cannot be made there.
+    """
+    doors: list[Servable] = [RuntimeDoor(embedded.runtime), ImageDoor(embedded.images)]
+    async with serve_unix(doors, socket_path):
+        name = embedded.core.backend.name
+        log.info("embedded_runtime_serving", socket=str(socket_path), backend=name)
+        yield
 
 
 async def run_embedded(

@@ -18,7 +18,7 @@ from nodeagent.embedded.process.execution import run_command
 from nodeagent.embedded.process.handles import Handle, kill_process, open_handle
 from nodeagent.embedded.process.log_reopen import reopen_log
 from nodeagent.embedded.process.probe import find_isolation
-from nodeagent.embedded.process.store import MonitorFile, Store
+from nodeagent.embedded.process.store import MonitorFile, Store, sandbox_files
 from nodeagent.embedded.process.zygote import Zygote
 from nodeagent.embedded.records import LOST_EXIT_CODE, ContainerRecord, Exit, RunState
 from nodeagent.log import Log
@@ -83,8 +83,8 @@ class ProcessBackend:
         Raises:
             OSError: the state directory cannot be made, or the kernel is too old.
         """
-        await to_thread.run_sync(self.store.open)
         _check_kernel()
+        await to_thread.run_sync(self.store.open)
         zygote = Zygote(self.store.root / "launcher.log")
         try:
             isolation = await find_isolation(zygote, self.store.root, wanted=self._isolate)
@@ -103,6 +103,7 @@ class ProcessBackend:
             self._handles.clear()
             with anyio.CancelScope(shield=True):
                 await zygote.close()
+                await to_thread.run_sync(self.store.close)
 
     async def recover(self) -> Recovered:
         """Adopt what runs, and find out how the rest ended."""
@@ -182,7 +183,7 @@ class ProcessBackend:
             message = answer.get("error", "the monitor ended without a word")
             raise StartError(end or Exit(128, self._clock.time_ns(), "StartError", message))
         record = MonitorFile(**answer)
-        handle = await to_thread.run_sync(open_handle, record, self.store.boot_id)
+        handle = await self._hold(record)
         self._watch(container, handle)
         return record.started_at
 
@@ -251,7 +252,6 @@ class ProcessBackend:
 
     def _spec(self, container: ContainerRecord, sandbox: SandboxRecord) -> Mapping[str, object]:
         where = self.store.sandbox_dir(sandbox.id)
-        present = [name for name in _SANDBOX_FILES if (where / name).exists()]
         files: list[MountSpec] = [
             {
                 "source": str(where / name),
@@ -259,7 +259,7 @@ class ProcessBackend:
                 "readonly": False,
                 "private": True,
             }
-            for name in present
+            for name in sandbox_files(sandbox.config)
         ]
         return specs.container_spec(
             container,
@@ -275,7 +275,7 @@ class ProcessBackend:
         end = await to_thread.run_sync(self.store.read_exit, container.id)
         if end is None and await to_thread.run_sync(self.store.was_claimed, container.id):
             record = await self._wait_for_monitor(container.id)
-            handle = open_handle(record, self.store.boot_id) if record else None
+            handle = await self._hold(record) if record else None
             if record is not None and handle is not None:
                 container.mark_running(record.started_at or self._clock.time_ns())
                 self._watch(container, handle)
@@ -285,6 +285,9 @@ class ProcessBackend:
             record = await to_thread.run_sync(self.store.read_monitor, container.id)
             container.started_at = record.started_at if record else 0
             container.mark_exited(end)
+
+    async def _hold(self, record: MonitorFile) -> Handle | None:
+        return await to_thread.run_sync(open_handle, record, self.store.boot_id)
 
     async def _wait_for_monitor(self, container_id: str) -> MonitorFile | None:
         """Its record; one that is just being made is waited for."""

@@ -15,6 +15,8 @@ that holds them. All functions block.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -90,13 +92,35 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.boot_id = ""
+        self._lock = -1
 
     def open(self) -> None:
-        """Make the directories."""
+        """Make the directories.
+
+        Raises:
+            OSError: they cannot be made, or another server uses them.
+        """
         for path in (self.root, self.root / "sandboxes", self.root / "containers"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
+        self._lock = self._take_lock()
         self.boot_id = procs.boot_id()
+
+    def close(self) -> None:
+        """Let another server use the directory."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _take_lock(self) -> int:
+        fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(fd)
+            msg = f"{self.root} is in use by another embedded runtime: stop it, or use another"
+            raise BlockingIOError(exc.errno, f"{msg} state directory") from exc
+        return fd
 
     def sandbox_dir(self, sandbox_id: str) -> Path:
         """Where a sandbox's files are."""
@@ -155,7 +179,10 @@ class Store:
 
     def remove_container(self, container_id: str) -> None:
         """Remove what there is of a container."""
-        shutil.rmtree(self.container_dir(container_id), ignore_errors=True)
+        where = self.container_dir(container_id)
+        shutil.rmtree(where, ignore_errors=True)
+        if where.exists():
+            log.warning("container_files_left", path=str(where))
 
     # -- reading
 

@@ -117,7 +117,7 @@ class Zygote:
         mine.settimeout(_GOODBYE)
         with theirs, self._log_path.open("ab") as complaints:
             self._process = subprocess.Popen(
-                [sys.executable, "-S", "-E", "-P", str(_MAIN), str(theirs.fileno())],
+                [sys.executable, "-S", "-E", "-P", "-X", "utf8", str(_MAIN), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,

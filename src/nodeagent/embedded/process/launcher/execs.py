@@ -76,7 +76,7 @@ def _become(spec: ExecSpec, inside: dict[str, int], tell: int, outputs: tuple[in
             if name != "pid":
                 linux.setns(fd)
         program.use_outputs(*outputs, tty=False)
-        program.run(spec["process"], may_make_cwd=False)
+        program.run(spec["process"], make_cwd=False)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the caller must hear of it
         os.write(tell, str(exc).encode("utf-8", "replace")[:2000] or b"unknown error")
     finally:

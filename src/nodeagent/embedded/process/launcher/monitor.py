@@ -219,9 +219,9 @@ def _become(spec: ContainerSpec, go: int, tell: int, outputs: tuple[int, int]) -
         os.setsid()
         isolation = spec["isolation"]
         if isolation is not None:
-            rootfs.enter(isolation, spec["dir"])
+            rootfs.enter(isolation, spec["dir"], spec["process"]["cwd"])
         program.use_outputs(*outputs, tty=spec["tty"])
-        program.run(spec["process"], may_make_cwd=True)
+        program.run(spec["process"], make_cwd=isolation is None)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the monitor must hear of it
         os.write(tell, str(exc).encode("utf-8", "replace")[:2000] or b"unknown error")
     finally:

@@ -31,12 +31,12 @@ def use_outputs(stdout: int, stderr: int, *, tty: bool) -> None:
     os.dup2(stderr, 2)
 
 
-def run(process: ProcessSpec, *, may_make_cwd: bool) -> None:
+def run(process: ProcessSpec, *, make_cwd: bool) -> None:
     """Run the program in place of this process.
 
     Args:
         process: what to run.
-        may_make_cwd: make a missing working directory.
+        make_cwd: make a missing working directory.
 
     Raises:
         ExecError: it cannot be run.
@@ -45,7 +45,7 @@ def run(process: ProcessSpec, *, may_make_cwd: bool) -> None:
     env.setdefault("PATH", _PATH)
     cwd = process["cwd"] or "/"
     try:
-        if may_make_cwd:
+        if make_cwd:
             os.makedirs(cwd, mode=0o755, exist_ok=True)  # noqa: PTH103 - pathlib is heavy
         os.chdir(cwd)
         identity.take_on(process["identity"])

@@ -52,12 +52,13 @@ _LINKS = (
 _QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
-def enter(isolation: IsolationSpec, directory: str) -> None:
+def enter(isolation: IsolationSpec, directory: str, cwd: str) -> None:
     """Move this process into the container's file system and namespaces.
 
     Args:
         isolation: what it looks like.
         directory: the container's own directory on the host.
+        cwd: the working directory, made when it is missing.
 
     Raises:
         OSError: something of it cannot be done.
@@ -86,6 +87,7 @@ def enter(isolation: IsolationSpec, directory: str) -> None:
     _leave_host(outside, merged)
     if isolation["hostname"]:
         socket.sethostname(isolation["hostname"])
+    os.makedirs(cwd or "/", mode=0o755, exist_ok=True)  # noqa: PTH103
     if isolation["readonly_root"]:
         linux.mount(None, "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY)
 

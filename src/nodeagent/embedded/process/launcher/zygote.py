@@ -125,6 +125,7 @@ def _try_isolation(spec: dict[str, str], control: int) -> None:
                 "hide": [],
             },
             spec["dir"],
+            "/",
         )
         os.close(os.open("/probe", os.O_CREAT | os.O_WRONLY, 0o600))
         os.write(control, b"{}")
