@@ -82,7 +82,7 @@ class Housekeeping:
 
     Args:
         manager: the desired pods.
-        workers: who works on them; their ``on_ended`` is made to wake this service.
+        workers: who works on them; their ``on_restart`` is made to wake this service.
         lister: lists what the runtime has.
         statuses: what was computed of the pods.
         sources: which sources have spoken.
@@ -121,13 +121,13 @@ class Housekeeping:
         self._wake = anyio.Event()
         # UIDs wanted again whose old containers may still lie in the runtime.
         self._restarting: set[PodUID] = set()
-        workers.on_ended = self._on_ended
+        workers.on_restart = self._on_restart
 
     def wake(self) -> None:
         """Have a sweep made soon. Never blocks; several wakes make one sweep."""
         self._wake.set()
 
-    def _on_ended(self, _uid: PodUID) -> None:
+    def _on_restart(self, _uid: PodUID) -> None:
         self.wake()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:

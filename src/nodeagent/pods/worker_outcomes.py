@@ -238,6 +238,4 @@ def review(state: WorkerState, *, wanted: bool, all_sources: bool = True) -> Rev
         return Review.REPLAY
     if not all_sources and not state.termination_requested:
         return Review.KEEP
-    if state.started_at is None and not state.observed_runtime:
-        return Review.FORGET
     return Review.REPLAY if state.termination_requested else Review.TERMINATE

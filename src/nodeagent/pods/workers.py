@@ -81,7 +81,7 @@ class PodWorkers:
         jitter: spreads delays.
         resync: seconds between two syncs of a pod at rest.
         status_timeout: seconds to wait for PLEG to look at a pod.
-        on_ended: called when a UID has ended, so that one that is wanted again can start;
+        on_restart: called when a UID has ended that is wanted again, so that it can start;
             must not block.
     """
 
@@ -98,7 +98,7 @@ class PodWorkers:
         jitter: Callable[[float], float] = default_jitter,
         resync: float = RESYNC,
         status_timeout: float = STATUS_TIMEOUT,
-        on_ended: Callable[[PodUID], None] | None = None,
+        on_restart: Callable[[PodUID], None] | None = None,
     ) -> None:
         self._cache = cache
         self._queue = queue
@@ -107,7 +107,7 @@ class PodWorkers:
         self._events = events
         self._jitter = jitter
         self._resync = resync
-        self.on_ended = on_ended
+        self.on_restart = on_restart
         self._calls = WorkerCalls(
             syncer,
             cache,
@@ -168,7 +168,7 @@ class PodWorkers:
         if decision.wake:
             self._wake(worker)
         elif decision.verdict is Verdict.RESTART_REQUESTED and worker.exited.is_set():
-            self._tell_ended(worker)
+            self._may_restart(worker)
         if decision.cancel and worker.scope is not None:
             worker.scope.cancel()
 
@@ -322,11 +322,12 @@ class PodWorkers:
             for uid in self._names.release(state.full_name, state.uid):
                 if (waiting := self._workers.get(uid)) is not None:
                     self._wake(waiting)
-        self._tell_ended(worker)
+        if state.restart_requested:
+            self._may_restart(worker)
 
-    def _tell_ended(self, worker: Worker) -> None:
-        if self.on_ended is not None:
-            self.on_ended(worker.state.uid)
+    def _may_restart(self, worker: Worker) -> None:
+        if self.on_restart is not None:
+            self.on_restart(worker.state.uid)
 
     # -- the full set ----------------------------------------------------------------------
 
@@ -377,10 +378,7 @@ class PodWorkers:
     def _forget(self, worker: Worker) -> None:
         uid = worker.state.uid
         self._journal.record("pods", "Forgotten", uid)
-        if worker.state.finished_at is None:
-            self._apply(worker, finish_unstarted(worker.state, anyio.current_time()))
-        self._workers.pop(uid, None)
-        self._queue.discard(uid)
+        del self._workers[uid]
 
     # -- asking ----------------------------------------------------------------------------
 

@@ -296,9 +296,9 @@ def test_r2_a_finished_pod_is_forgotten_when_unwanted_or_to_restart() -> None:
     assert review(done, wanted=False, all_sources=False) is Review.FORGET
 
 
-def test_r3_a_pod_that_never_started_and_was_never_seen_is_forgotten() -> None:
+def test_r3_a_pod_that_never_started_ends_like_any_other() -> None:
     fresh = advance(None, tell(CREATE, make_pod()))
-    assert review(fresh, wanted=False) is Review.FORGET
+    assert review(fresh, wanted=False) is Review.TERMINATE
     assert review(replace(fresh, observed_runtime=True), wanted=False) is Review.TERMINATE
 
 

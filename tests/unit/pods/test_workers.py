@@ -456,18 +456,27 @@ async def test_r2_finished_pods_are_forgotten_once_nobody_wants_them() -> None:
         assert not rig.workers.is_known(U1)
 
 
-async def test_r3_a_pod_that_never_started_is_forgotten_and_who_waits_is_told() -> None:
+async def test_r3_a_pod_that_waits_for_its_name_ends_without_a_call_and_lets_others_pass() -> None:
     async with running() as rig:
-        rig.tell(CREATE, static_pod("a"))
-        rig.tell(CREATE, static_pod("b"))
-        rig.tell(CREATE, static_pod("c"))
+        for uid in ("a", "b", "c"):
+            rig.tell(CREATE, static_pod(uid))
         await rig.settle()
-        assert rig.workers.sync_known_pods([static_pod("a"), static_pod("c")]).keys() == {"a", "c"}
+        wanted = [static_pod("a"), static_pod("c")]
+        assert rig.workers.sync_known_pods(wanted)[PodUID("b")].orphan
         await rig.settle()
-        assert not rig.workers.is_known(PodUID("b"))
+        assert rig.workers.sync_known_pods(wanted).keys() == {"a", "c"}
+        assert rig.syncer.kinds("b") == []
         rig.tell(KILL, static_pod("a"))
         await rig.settle()
         assert rig.syncer.kinds("c") == ["sync"]
+
+
+async def test_r3_a_pod_whose_worker_has_not_run_yet_is_stopped_properly() -> None:
+    async with running() as rig:
+        rig.tell(CREATE, static_pod())
+        rig.workers.sync_known_pods([])
+        await rig.settle()
+        assert rig.syncer.kinds() == ["terminating", "terminated"]
 
 
 async def test_r4_an_unwanted_pod_is_terminated_with_its_own_grace() -> None:
@@ -514,7 +523,7 @@ async def test_a_uid_wanted_again_ends_first_and_then_starts_anew() -> None:
     """U4, R2: a manifest is removed and put back while its pod terminates, with a fixed UID."""
     async with running() as rig:
         ended: list[str] = []
-        rig.workers.on_ended = ended.append
+        rig.workers.on_restart = ended.append
         rig.tell(CREATE, static_pod(image="old"))
         stop = rig.syncer.hold("terminating")
         rig.tell(KILL, static_pod(image="old"))
@@ -536,11 +545,11 @@ async def test_a_uid_wanted_again_ends_first_and_then_starts_anew() -> None:
 async def test_a_uid_wanted_again_after_it_has_finished_says_so_at_once() -> None:
     async with running() as rig:
         ended: list[str] = []
-        rig.workers.on_ended = ended.append
+        rig.workers.on_restart = ended.append
         kill(rig)
         await rig.settle()
         rig.tell(CREATE, make_pod())
-        assert ended == ["u1", "u1"]
+        assert ended == ["u1"]
 
 
 # -- ending -------------------------------------------------------------------------------
