@@ -64,8 +64,8 @@ class HousekeepingHooks:
     """What housekeeping lets others do; each is awaited inside the sweep's deadline.
 
     Attributes:
-        purge: remove the ended containers and sandboxes of a pod, and nothing that runs,
-            before a new pod starts under the same UID; raises when something is left.
+        purge: remove what the runtime still has of an ended pod, before a new pod starts
+            under the same UID; raises when something is left.
         sweepers: clean up after orphans (directories, probes...), once all sources are
             ready. One that fails does not keep the others from their turn.
         collect_garbage: remove dead containers and sandboxes; is told whether all sources
@@ -119,8 +119,6 @@ class Housekeeping:
         self._gc_period = gc_period
         self._active = ActivePods(manager, workers, statuses)
         self._wake = anyio.Event()
-        # UIDs wanted again whose old containers may still lie in the runtime.
-        self._restarting: set[PodUID] = set()
         workers.on_restart = self._on_restart
 
     def wake(self) -> None:
@@ -168,14 +166,14 @@ class Housekeeping:
         self._journal.record("pods", "HousekeepingFailed", why=f"{what}: {cause}")
 
     async def _clean_up(self) -> None:
+        purged = await self._purge_ended()
         all_sources = self._sources.all_ready()
-        known = self._review(all_sources=all_sources)
-        await self._purge_restarting()
+        known = self._review(purged, all_sources=all_sources)
         runtime = await self._lister.list_pods() if all_sources else None
         # Nothing is awaited from here to the end of the plan: it is made from one moment.
         plan = plan_cleanups(
             self._manager.get_pods(),
-            {*known, *self._workers.states(), *self._restarting},
+            {*known, *self._workers.states()},
             runtime,
             self._active.__contains__,
         )
@@ -184,35 +182,51 @@ class Housekeeping:
         if runtime is not None:
             await self._sweep_orphans(runtime)
 
-    def _review(self, *, all_sources: bool) -> Mapping[PodUID, KnownPod]:
-        pods = self._manager.get_pods()
-        wanted = {pod_uid(pod) for pod in pods}
-        ended = {
+    def _to_restart(self) -> set[PodUID]:
+        """UIDs that have ended and are wanted again."""
+        return {
             uid
             for uid, state in self._workers.states().items()
-            if uid in wanted and state.restart_requested and state.finished_at is not None
+            if state.restart_requested
+            and state.finished_at is not None
+            and self._manager.get_by_uid(uid) is not None
         }
-        known = self._workers.sync_known_pods(pods, all_sources=all_sources)
-        self._restarting = (self._restarting | ended) & wanted - known.keys()
+
+    async def _purge_ended(self) -> set[PodUID]:
+        """Let what is left of ended pods be removed; returns those of which nothing is left.
+
+        Their finished workers are still there meanwhile, so nothing can start under the UID
+        while its old containers are being removed.
+        """
+        purged = set()
+        for uid in sorted(self._to_restart()):
+            try:
+                if self._hooks.purge is not None:
+                    await self._hooks.purge(uid)
+            except Exception as error:  # noqa: BLE001 - the pod waits for the next sweep
+                self._failed(f"removal of the old containers of {uid}", error)
+            else:
+                purged.add(uid)
+        return purged
+
+    def _review(self, purged: set[PodUID], *, all_sources: bool) -> Mapping[PodUID, KnownPod]:
+        to_restart = self._to_restart()
+        pods = self._manager.get_pods()
+        known = self._workers.sync_known_pods(
+            pods, all_sources=all_sources, hold=to_restart - purged
+        )
+        for uid in sorted(to_restart & purged):
+            self._restart(uid)
         return known
 
-    async def _purge_restarting(self) -> None:
-        for uid in sorted(self._restarting):
-            if self._hooks.purge is not None:
-                try:
-                    await self._hooks.purge(uid)
-                except Exception as error:  # noqa: BLE001 - the pod waits for the next sweep
-                    self._failed(f"removal of the old containers of {uid}", error)
-                    continue
-            pod = self._manager.get_by_uid(uid)
-            self._restarting.discard(uid)
-            if pod is None or self._workers.is_known(uid):
-                continue
-            # The new pod must not be judged by how the old one ended.
-            self._statuses.remove_orphans(set(self._statuses) - {uid})
-            self._journal.record("pods", "Restarted", uid, "wanted again under the same UID")
-            self._metrics.restarted_pods.labels(static_label(is_static(pod))).inc()
-            self._workers.start_over(pod, self._manager.get_mirror_of(pod))
+    def _restart(self, uid: PodUID) -> None:
+        pod = self._manager.get_by_uid(uid)
+        assert pod is not None
+        # The new pod must not be judged by how the old one ended.
+        self._statuses.remove_orphans(set(self._statuses) - {uid})
+        self._journal.record("pods", "Restarted", uid, "wanted again under the same UID")
+        self._metrics.restarted_pods.labels(static_label(is_static(pod))).inc()
+        self._workers.start_over(pod, self._manager.get_mirror_of(pod))
 
     def _carry_out(self, plan: CleanupPlan) -> None:
         for pod in plan.create:

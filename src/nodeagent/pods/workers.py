@@ -6,7 +6,7 @@ the tasks and the tables and decides nothing. Guarantees: docs/behaviour/workers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -332,7 +332,11 @@ class PodWorkers:
     # -- the full set ----------------------------------------------------------------------
 
     def sync_known_pods(
-        self, desired: Iterable[Pod], *, all_sources: bool = True
+        self,
+        desired: Iterable[Pod],
+        *,
+        all_sources: bool = True,
+        hold: Collection[PodUID] = (),
     ) -> dict[PodUID, KnownPod]:
         """Compare the workers with all desired pods; end and forget what is not wanted.
 
@@ -340,6 +344,7 @@ class PodWorkers:
             desired: every pod that a source wants; no mirrors.
             all_sources: whether every source has spoken, so that a UID that nobody knows
                 is one that nobody wants.
+            hold: finished UIDs that must not be forgotten yet.
 
         Returns:
             What is left, by UID.
@@ -348,7 +353,7 @@ class PodWorkers:
         wanted = {pod_uid(pod) for pod in desired}
         known: dict[PodUID, KnownPod] = {}
         for uid, worker in list(self._workers.items()):
-            if not self._reviewed_away(worker, uid in wanted, all_sources):
+            if uid in hold or not self._reviewed_away(worker, uid in wanted, all_sources):
                 known[uid] = KnownPod.of(worker.state, wanted=uid in wanted)
         return known
 

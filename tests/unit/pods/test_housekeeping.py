@@ -48,6 +48,7 @@ class House:
     ready: set[str] = field(default_factory=lambda: {"file", "api"})
     purged: list[str] = field(default_factory=list)
     purge_errors: list[Exception] = field(default_factory=list)
+    purge_takes: float = 0.0
     sweeps: list[Sweep] = field(default_factory=list)
     collected: list[tuple[float, bool]] = field(default_factory=list)
     sweeper_errors: list[Exception] = field(default_factory=list)
@@ -86,7 +87,8 @@ class House:
         )
 
     async def _purge(self, uid: PodUID) -> None:
-        await anyio.lowlevel.checkpoint()
+        assert self.rig.workers.is_known(uid)
+        await anyio.sleep(self.purge_takes)
         if self.purge_errors:
             raise self.purge_errors.pop(0)
         self.purged.append(uid)
@@ -278,16 +280,32 @@ async def test_k2_what_cannot_be_removed_yet_delays_the_new_pod() -> None:
         assert home.rig.syncer.kinds() == ["sync", "terminating", "terminated", "sync"]
 
 
+async def test_k2_nothing_starts_under_the_uid_while_the_old_containers_are_removed() -> None:
+    async with house(purge_takes=0.5) as home:
+        home.handlers.handle_pod_additions([static_pod()])
+        await home.rig.settle()
+        for image in ("a", "b", "c"):
+            home.handlers.handle_pod_removes([static_pod()])
+            home.handlers.handle_pod_additions([static_pod(image=image)])
+            await home.rig.settle()
+        assert home.rig.syncer.kinds() == ["sync", "terminating", "terminated"]
+        await anyio.sleep(0.5)
+        await home.rig.settle()
+        assert home.rig.syncer.kinds() == ["sync", "terminating", "terminated", "sync"]
+        assert home.rig.syncer.last("sync").pod == static_pod(image="c")
+
+
 async def test_k2_a_pod_removed_during_its_purge_is_not_created() -> None:
-    async with house() as home:
-        home.purge_errors.append(SyncError("device busy"))
+    async with house(purge_takes=0.5) as home:
         home.handlers.handle_pod_additions([static_pod()])
         await home.rig.settle()
         home.handlers.handle_pod_removes([static_pod()])
         home.handlers.handle_pod_additions([static_pod()])
         await home.rig.settle()
-        home.manager.remove(static_pod())
-        await home.clean_up()
+        home.handlers.handle_pod_removes([static_pod()])
+        await anyio.sleep(0.5)
+        await home.rig.settle()
+        assert home.purged == ["u1"]
         assert not home.rig.workers.is_known(U1)
 
 
