@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -81,12 +81,13 @@ def remove_pod_logs(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def remove_dangling_links(links_dir: Path) -> int:
-    """Remove links whose log is gone; returns how many."""
+def remove_dangling_links(links_dir: Path, alive: Collection[str]) -> int:
+    """Remove links whose log is gone, except those of living containers; returns how many."""
     removed = 0
     for name in _names(links_dir):
         path = links_dir / name
-        if path.is_symlink() and not path.exists():
+        container_id = name.removesuffix(".log").rpartition("-")[2]
+        if container_id not in alive and path.is_symlink() and not path.exists():
             path.unlink(missing_ok=True)
             removed += 1
     return removed

@@ -245,11 +245,6 @@ def unsupported_fields(pod: Pod) -> list[str]:
     return list(_walk(pod.spec, "spec"))
 
 
-def unsupported_message(fields: list[str]) -> str:
-    """The text for people about a pod that waits because of such fields."""
-    return f"this version does not support: {', '.join(fields)}"
-
-
 def _walk(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, tuple):
         for index, item in enumerate(value):

@@ -1,0 +1,199 @@
+"""No field of a pod is ignored silently (docs/behaviour/runtime.md, "Unsupported fields")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.runtime.fakes import make_container, make_pod
+
+from nodeagent.api import (
+    ConfigMapEnvSource,
+    ConfigMapVolumeSource,
+    Container,
+    ContainerPort,
+    ContainerRestartRule,
+    EmptyDirVolumeSource,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    HostPathVolumeSource,
+    ObjectFieldSelector,
+    Pod,
+    PodOS,
+    PodSecurityContext,
+    PodSpec,
+    Probe,
+    Quantity,
+    ResourceClaim,
+    ResourceRequirements,
+    SecurityContext,
+    Toleration,
+    Volume,
+    VolumeMount,
+)
+from nodeagent.runtime.unsupported import RULES, Treatment, unsupported_fields
+
+
+def _structs_inside(annotation: Any) -> set[type[msgspec.Struct]]:
+    kind = msgspec.inspect.type_info(annotation)
+    found: set[type[msgspec.Struct]] = set()
+    todo = [kind]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, msgspec.inspect.StructType):
+            found.add(each.cls)
+        elif isinstance(each, msgspec.inspect.UnionType):
+            todo += each.types
+        elif isinstance(each, msgspec.inspect.VarTupleType):
+            todo.append(each.item_type)
+    return found
+
+
+@pytest.mark.parametrize("kind", RULES, ids=lambda kind: kind.__name__)
+def test_every_field_is_classified(kind: type[msgspec.Struct]) -> None:
+    fields = {field.name for field in msgspec.structs.fields(kind)}
+    assert RULES[kind].keys() == fields
+
+
+@pytest.mark.parametrize("kind", RULES, ids=lambda kind: kind.__name__)
+def test_what_is_looked_into_is_classified_as_well(kind: type[msgspec.Struct]) -> None:
+    for field in msgspec.structs.fields(kind):
+        if RULES[kind][field.name] is Treatment.INSIDE:
+            inside = _structs_inside(field.type)
+            assert inside
+            assert inside <= RULES.keys()
+
+
+def test_the_walk_begins_at_the_spec() -> None:
+    assert PodSpec in RULES
+    assert Container in RULES
+
+
+def test_a_plain_pod_is_supported() -> None:
+    container = make_container(
+        command=("sleep",),
+        args=("$(TIME)",),
+        working_dir="/tmp",
+        env=(EnvVar(name="TIME", value="10"),),
+        ports=(ContainerPort(container_port=80, host_port=8080, protocol="TCP"),),
+        resources=ResourceRequirements(
+            limits={"cpu": Quantity("1"), "memory": Quantity("1Gi")},
+            requests={"cpu": Quantity("100m"), "ephemeral-storage": Quantity("1Gi")},
+        ),
+        volume_mounts=(VolumeMount(name="data", mount_path="/data", read_only=True),),
+        termination_message_path="/dev/termination-log",
+        termination_message_policy="File",
+        security_context=SecurityContext(privileged=False, run_as_non_root=False),
+    )
+    pod = make_pod(
+        container,
+        volumes=(
+            Volume(name="data", empty_dir=EmptyDirVolumeSource()),
+            Volume(name="host", host_path=HostPathVolumeSource(path="/srv", type="Directory")),
+        ),
+        host_network=True,
+        enable_service_links=True,
+        security_context=PodSecurityContext(),
+        tolerations=(Toleration(operator="Exists", effect="NoExecute"),),
+        scheduler_name="default-scheduler",
+        node_name="here",
+        hostname="web",
+        os=PodOS(name="linux"),
+        share_process_namespace=False,
+        host_users=True,
+    )
+    assert unsupported_fields(pod) == []
+
+
+_CASES: list[tuple[str, Pod]] = [
+    ("spec.initContainers", make_pod(init_containers=(make_container("init"),))),
+    ("spec.hostPID", make_pod(host_pid=True)),
+    ("spec.shareProcessNamespace", make_pod(share_process_namespace=True)),
+    ("spec.hostUsers", make_pod(host_users=False)),
+    ("spec.runtimeClassName", make_pod(runtime_class_name="gvisor")),
+    ("spec.overhead", make_pod(overhead={"cpu": Quantity("1")})),
+    ("spec.os.name", make_pod(os=PodOS(name="windows"))),
+    (
+        "spec.securityContext.runAsUser",
+        make_pod(security_context=PodSecurityContext(run_as_user=0)),
+    ),
+    (
+        "spec.volumes[1].configMap",
+        make_pod(
+            volumes=(
+                Volume(name="a", empty_dir=EmptyDirVolumeSource()),
+                Volume(name="b", config_map=ConfigMapVolumeSource(name="c")),
+            )
+        ),
+    ),
+    (
+        "spec.volumes[0].emptyDir.medium",
+        make_pod(volumes=(Volume(name="a", empty_dir=EmptyDirVolumeSource(medium="Memory")),)),
+    ),
+    (
+        "spec.volumes[0].emptyDir.sizeLimit",
+        make_pod(
+            volumes=(Volume(name="a", empty_dir=EmptyDirVolumeSource(size_limit=Quantity("1Gi"))),)
+        ),
+    ),
+]
+
+_CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("livenessProbe", {"liveness_probe": Probe()}),
+    ("envFrom", {"env_from": (EnvFromSource(config_map_ref=ConfigMapEnvSource(name="c")),)}),
+    (
+        "env[1].valueFrom",
+        {
+            "env": (
+                EnvVar(name="A", value="1"),
+                EnvVar(
+                    name="B",
+                    value_from=EnvVarSource(field_ref=ObjectFieldSelector(field_path="x")),
+                ),
+            )
+        },
+    ),
+    ("tty", {"tty": True}),
+    (
+        "securityContext.allowPrivilegeEscalation",
+        {"security_context": SecurityContext(allow_privilege_escalation=False)},
+    ),
+    ("securityContext.privileged", {"security_context": SecurityContext(privileged=True)}),
+    ("resources.limits", {"resources": ResourceRequirements(limits={"a/b": Quantity("1")})}),
+    (
+        "resources.limits",
+        {"resources": ResourceRequirements(limits={"ephemeral-storage": Quantity("1Gi")})},
+    ),
+    ("resources.claims", {"resources": ResourceRequirements(claims=(ResourceClaim(name="c"),))}),
+    (
+        "volumeMounts[0].subPath",
+        {"volume_mounts": (VolumeMount(name="a", mount_path="/a", sub_path="b"),)},
+    ),
+    (
+        "restartPolicyRules[0].action",
+        {"restart_policy_rules": (ContainerRestartRule(action="RestartAllContainers"),)},
+    ),
+    ("terminationMessagePolicy", {"termination_message_policy": "FallbackToLogsOnError"}),
+]
+
+
+@pytest.mark.parametrize(("path", "pod"), _CASES)
+def test_a_field_of_the_pod_is_named(path: str, pod: Pod) -> None:
+    assert unsupported_fields(pod) == [path]
+
+
+@pytest.mark.parametrize(("path", "fields"), _CONTAINER_CASES)
+def test_a_field_of_a_container_is_named(path: str, fields: dict[str, Any]) -> None:
+    pod = make_pod(make_container("first"), make_container("second", **fields))
+    assert unsupported_fields(pod) == [f"spec.containers[1].{path}"]
+
+
+def test_all_fields_are_named_at_once() -> None:
+    pod = make_pod(make_container(tty=True, stdin=True), host_ipc=True)
+    assert unsupported_fields(pod) == [
+        "spec.containers[0].stdin",
+        "spec.containers[0].tty",
+        "spec.hostIPC",
+    ]
