@@ -16,7 +16,9 @@ _UNITS: Final = {
     "m": Decimal(60),
     "h": Decimal(3600),
 }
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST: Final = Decimal(2**63 - 1) * _UNITS["ns"]
+"""Go counts nanoseconds in 64 bits: about 292 years."""
 
 
 def parse_duration(text: str) -> float:
@@ -25,7 +27,7 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: not a duration; says what one looks like.
     """
-    body = text.lstrip("+-") if text[:1] in "+-" else text
+    body = text[1:] if text.startswith(("+", "-")) else text
     if body == "0":
         return 0.0
     total, at = Decimal(0), 0
@@ -34,7 +36,7 @@ def parse_duration(text: str) -> float:
             break
         total += Decimal(part[1]) * _UNITS[part[2]]
         at = part.end()
-    if not body or at != len(body):
+    if not body or at != len(body) or total > _LONGEST:
         msg = f"{text!r} is not a duration (write it like 20s, 1m30s or 500ms)"
         raise ValueError(msg)
     return float(-total if text.startswith("-") else total)
@@ -42,10 +44,10 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """The way Go prints it: ``3m0s``, ``1h0m5s``, ``1.5s``, ``20ms``, ``0s``."""
-    if seconds == 0:
+    nanos = round(abs(seconds) * 1e9)
+    if nanos == 0:
         return "0s"
     sign = "-" if seconds < 0 else ""
-    nanos = round(abs(seconds) * 1e9)
     for unit, size in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000)):
         if nanos < size * 1000:
             return f"{sign}{_trim(Decimal(nanos) / size)}{unit}"

@@ -62,7 +62,7 @@ class StateFile:
             if zlib.crc32(bytes(envelope.content)) != envelope.crc32:
                 return self._set_aside("checksum does not match")
             return msgspec.json.decode(envelope.content)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return self._set_aside(str(error))
 
     def _set_aside(self, cause: str) -> None:
