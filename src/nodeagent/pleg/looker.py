@@ -63,8 +63,6 @@ class PodLooker:
         self._idle = anyio.Event()
         self.tasks: TaskGroup | None = None
         """Where looks run; None while PLEG does not run."""
-        self.last_relist: float | None = None
-        """Start of the last good look at all pods."""
 
     async def settled(self) -> None:
         """Wait until no pod is being looked at."""
@@ -134,20 +132,15 @@ class PodLooker:
         asked_at = pod.asked_at
         if asked_at is not None:
             self._answered(pod)
-            if not self._seen_since(pod, asked_at):
+            if pod.waiting is None or pod.waiting.at <= asked_at:
                 await self._fetch(pod, asked_at)
         view, pod.waiting = pod.waiting, None
         if view is None or view.at <= pod.seen_at:
             return
         if pod.needs_inspection(view):
-            self._cache.hold(pod.uid)
             await self._inspect(pod, view)
         else:
             self._take(pod, view)
-
-    def _seen_since(self, pod: TrackedPod, asked_at: float) -> bool:
-        looks = (pod.seen_at, self.last_relist, pod.waiting.at if pod.waiting else None)
-        return any(look is not None and look > asked_at for look in looks)
 
     async def _fetch(self, pod: TrackedPod, asked_at: float) -> None:
         """List this pod alone; what is found waits for :meth:`_look`."""
@@ -210,11 +203,9 @@ class PodLooker:
         self._hold_if_behind(pod)
         self._books.recover(pod)
         self._speaker.say(pod, view)
-        if view.audit:
-            self._books.settle(pod)
-        else:
-            # The next list may be the same objects as one that began before this look.
-            self._books.unsettle(pod)
+        # A pod with a task stays unsettled, so the next relist visits it even if its list is the
+        # same objects as one that began before this look.
+        self._books.settle(pod)
 
     def _hold_if_behind(self, pod: TrackedPod) -> None:
         if pod.waiting is not None and pod.differs(pod.waiting):

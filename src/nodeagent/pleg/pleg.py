@@ -75,6 +75,8 @@ class Pleg:
         self._list_call: Trouble | None = None
         self._list_trouble: Trouble | None = None
         self._last_start: float | None = None
+        self.last_relist: float | None = None
+        """Loop time at which the last good look at all pods began; None before the first."""
         cache.on_wait = self._on_wait
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
@@ -109,11 +111,6 @@ class Pleg:
         return judge(now, self.last_relist, listing, degraded, self._settings.threshold)
 
     @property
-    def last_relist(self) -> float | None:
-        """Loop time at which the last good look at all pods began; None before the first."""
-        return self._looker.last_relist
-
-    @property
     def tracked(self) -> int:
         """How many pods are in the books."""
         return len(self._books)
@@ -137,7 +134,7 @@ class Pleg:
         if pods is not None:
             self._compare(pods, started)
             self._cache.update_time(started)
-            self._looker.last_relist = started
+            self.last_relist = started
             self._metrics.last_seen.set(self._clock.time_ns() / 1e9)
         self._metrics.relist_duration.observe(anyio.current_time() - started)
 

@@ -18,8 +18,10 @@ from nodeagent.pleg import Pleg, PlegSettings, PodCache
 class Ring:
     """A PLEG on a scripted runtime, its cache, and what the sync loop would hear."""
 
-    def __init__(self, capacity: int = 1000, **settings: float) -> None:
-        self.lister = ScriptedLister()
+    def __init__(
+        self, capacity: int = 1000, lister: ScriptedLister | None = None, **settings: float
+    ) -> None:
+        self.lister = lister or ScriptedLister()
         self.cache = PodCache()
         self.channel: Channel[PodLifecycleEvent] = Channel("pleg", capacity, WhenFull.COALESCE)
         self.registry = CollectorRegistry()

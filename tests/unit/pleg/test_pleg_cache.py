@@ -76,7 +76,7 @@ async def test_get_shows_the_last_good_status_beside_an_error() -> None:
 
 @pytest.mark.parametrize(("asked", "waits"), [(2.4, False), (2.5, True), (2.6, True)])
 async def test_a_status_is_newer_only_if_its_look_began_later(asked: float, waits: bool) -> None:
-    """docs/behaviour/pleg.md, "Cache", newer: equal times do not do; "Differences", strictly newer."""
+    """docs/behaviour/pleg.md, "Cache", newer; "Differences", strictly newer: equal is not newer."""
     cache = PodCache()
     cache.set(UID, status("a"), 2.5)
 

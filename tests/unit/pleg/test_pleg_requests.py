@@ -201,6 +201,24 @@ async def test_a_relist_that_began_before_a_look_does_not_undo_it() -> None:
         assert ring.cache.get(U).containers[0].state is RUNNING
 
 
+async def test_a_relist_that_began_before_a_pod_was_made_does_not_take_it_for_gone() -> None:
+    """docs/behaviour/pleg.md, "Requests", older relist."""
+    ring = Ring()
+    async with running(ring):
+        ring.lister.held_lists = anyio.Event()
+        await anyio.sleep(1.0)  # a relist is under way: it saw nothing
+        ring.lister.put(web())
+        ring.pleg.request_relist(U, "StartContainer")
+        await anyio.sleep(0.1)
+        assert ring.heard() == [("u", "c-u", STARTED), ("u", "s-u", STARTED)]
+        ring.lister.held_lists.set()
+        ring.lister.held_lists = None
+        await anyio.sleep(0.1)
+        assert ring.heard() == []
+        assert ring.cache.get(U).containers[0].state is RUNNING
+        assert ring.lister.calls["inspect"] == 1
+
+
 async def test_a_state_seen_in_between_is_not_kept_when_the_list_stays_the_same() -> None:
     """docs/behaviour/pleg.md, "Requests", older relist: even if the list is the same object."""
     ring = Ring()
