@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from nodeagent.testing.virtual_time import VirtualTimeLoop
+
+# How long an example takes says nothing on a loaded machine; pytest's timeout ends what hangs.
+settings.register_profile("nodeagent", deadline=None)
+settings.load_profile("nodeagent")
 
 
 @pytest.fixture
