@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,6 +99,9 @@ class Journal:
                 follower.send_nowait(record)
             except anyio.WouldBlock:
                 self.missed += 1
+            except anyio.BrokenResourceError:
+                # Its reader closed the stream early; whoever writes must not suffer for it.
+                continue
 
     def _index(self, pod: str) -> deque[JournalRecord]:
         index = self._by_pod.get(pod)
@@ -158,7 +161,7 @@ class Journal:
             self._followers.remove(send)
             send.close()
 
-    async def follow(self, backlog: int = 1024) -> AsyncIterator[JournalRecord]:
+    async def follow(self, backlog: int = 1024) -> AsyncGenerator[JournalRecord, None]:
         """Iterate over the records written from now on (wrap in ``aclosing``)."""
         with self.follower(backlog) as stream:
             async for record in stream:
