@@ -98,8 +98,9 @@ class Pleg:
             uid: the pod; the runtime need not know it.
             reason: what happened, for the journal.
         """
-        self._journal.record("pleg", "LookRequested", uid, reason)
         pod = self._books.track(uid)
+        if pod.asked_at is None:  # else it is merged with the request that waits
+            self._journal.record("pleg", "LookRequested", uid, reason)
         pod.hinted_at = anyio.current_time()
         self._looker.ask(pod)
 

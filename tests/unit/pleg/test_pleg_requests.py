@@ -101,6 +101,7 @@ async def test_a_burst_of_requests_is_one_look() -> None:
             ring.pleg.request_relist(U, "event")
         await anyio.sleep(0.1)
         assert ring.lister.calls["get_pod"] == 1
+        assert ring.recorded("u").count("LookRequested") == 1
 
 
 async def test_a_request_during_a_look_is_answered_by_another_look() -> None:
