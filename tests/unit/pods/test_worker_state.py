@@ -409,7 +409,7 @@ def test_q_unknown_uids_may_be_wanted_until_all_pods_are_known_and_are_nobodys_a
     assert before.could_have_running_containers  # Q3
     assert not after.could_have_running_containers
     for name in ("finished", "containers_terminating", "runtime_removed", "content_removed"):
-        assert not getattr(before, name)  # Q4 to Q7
+        assert not getattr(before, name)  # Q4, Q5, Q6, Q7
         assert getattr(after, name)
 
 
