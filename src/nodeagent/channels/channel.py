@@ -28,7 +28,8 @@ class WhenFull(enum.Enum):
 class ChannelStats:
     """What happened on one channel so far.
 
-    ``wait_seconds`` is how long items stayed in the channel, summed over ``received`` items.
+    ``wait_seconds`` is how long items lay in the channel, summed over ``received`` items; the
+    time for which a sender waited for room is not part of it.
     """
 
     sent: int = 0
@@ -57,6 +58,8 @@ class Channel(Generic[T]):
         self.stats = ChannelStats()
         self.observe_wait: Callable[[float], None] | None = None
         self._send, self._receive = anyio.create_memory_object_stream[tuple[float, T]](capacity)
+        self._turn = anyio.Lock()
+        self._room: anyio.Event | None = None
 
     @property
     def depth(self) -> int:
@@ -66,6 +69,8 @@ class Channel(Generic[T]):
     async def send(self, item: T) -> None:
         """Hand an item on; waits for room under WAIT, drops and counts under COALESCE.
 
+        A cancelled ``send`` has not sent the item; senders get room in order of arrival.
+
         Raises:
             anyio.ClosedResourceError: the channel was closed.
         """
@@ -73,22 +78,36 @@ class Channel(Generic[T]):
             await anyio.lowlevel.checkpoint()
             self.send_nowait(item)
             return
-        await self._send.send((anyio.current_time(), item))
-        self._count_sent()
+        # The stream's own send is not used: it may take the item of a sender that is just being
+        # cancelled, who would then believe that it was not sent.
+        async with self._turn:
+            while not self._put(item):
+                self._room = anyio.Event()
+                await self._room.wait()
 
     def send_nowait(self, item: T) -> bool:
-        """Hand an item on if there is room; False (and counted) if there is none."""
+        """Hand an item on if there is room; False (and counted) if there is none.
+
+        Raises:
+            anyio.ClosedResourceError: the channel was closed.
+        """
+        if self._put(item):
+            return True
+        self.stats.coalesced += 1
+        return False
+
+    def _put(self, item: T) -> bool:
         try:
             self._send.send_nowait((anyio.current_time(), item))
         except anyio.WouldBlock:
-            self.stats.coalesced += 1
             return False
-        self._count_sent()
-        return True
-
-    def _count_sent(self) -> None:
         self.stats.sent += 1
         self.stats.high_water = max(self.stats.high_water, self.depth)
+        return True
+
+    def _wake_sender(self) -> None:
+        if self._room is not None:
+            self._room.set()
 
     async def receive(self) -> T:
         """The oldest item; waits for one.
@@ -107,6 +126,7 @@ class Channel(Generic[T]):
         return self._received(self._receive.receive_nowait())
 
     def _received(self, stamped: tuple[float, T]) -> T:
+        self._wake_sender()
         sent_at, item = stamped
         waited = anyio.current_time() - sent_at
         self.stats.received += 1
@@ -127,8 +147,9 @@ class Channel(Generic[T]):
     def close(self) -> None:
         """No more items are taken; the consumer ends after the last one."""
         self._send.close()
+        self._wake_sender()
 
     def dispose(self) -> None:
         """Close both ends; what lies in the channel is gone."""
-        self._send.close()
+        self.close()
         self._receive.close()
