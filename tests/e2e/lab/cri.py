@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from grpclib.client import Channel
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from tests.e2e.lab.processes import Process, find
+from tests.e2e.lab.waiting import until
 
 from nodeagent.proto.runtime import v1 as pb
 
@@ -142,8 +143,14 @@ class Cri:
 
     def remove_everything(self) -> None:
         """Stop and remove all sandboxes, whoever made them."""
+        until("an empty runtime", self._none_left)
+
+    def _none_left(self) -> bool:
         for sandbox in self.sandboxes():
-            self.remove_sandbox(sandbox.id)
+            # Stopping a container that ends at this moment fails now and then; not twice.
+            with suppress(GRPCError):
+                self.remove_sandbox(sandbox.id)
+        return not self.sandboxes()
 
     def has_image(self, reference: str) -> bool:
         """Whether an image is present under this name."""
