@@ -100,6 +100,11 @@ class NodeAgent:
         """Stop everything; pods go on running unless ``stop_pods_on_exit`` is set."""
         assert self._stack is not None
         stack, self._stack = self._stack, None
+        if isinstance(exc, Exception):
+            # An error of the caller's block is the caller's: it comes out as it was raised,
+            # not inside the exception group of our tasks.
+            await stack.__aexit__(None, None, None)
+            return False
         return await stack.__aexit__(exc_type, exc, tb)
 
     async def run(self, stop: anyio.Event | None = None) -> None:
@@ -174,6 +179,7 @@ class NodeAgent:
                 self.journal.record("agent", "Stopped")
             finally:
                 self._parts = None
+                parts.dispose()
 
     def _file_sources(self) -> tuple[FileSource, ...]:
         config = self.config

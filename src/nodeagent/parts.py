@@ -97,6 +97,11 @@ class Parts:
                 await self._stop_pods()
             ring.cancel_scope.cancel()
 
+    def dispose(self) -> None:
+        """Close the channels; what still lies in them is gone."""
+        for channel in (*self.channels.all(), self.dead.channel):
+            channel.dispose()
+
     async def _stop_pods(self) -> None:
         timeout = self.config.stop_pods_timeout
         log.info("stopping_pods", timeout=timeout)

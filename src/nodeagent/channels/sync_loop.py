@@ -63,9 +63,6 @@ class SyncHandler(Protocol):
     def source_seen(self, source: str) -> None:
         """One op of this source was handled."""
 
-    def sources_ready(self) -> bool:
-        """Whether every source has spoken and one op of each was handled."""
-
     def pods_due(self) -> Sequence[Pod]:
         """Pods whose resync is due or whose active deadline has passed."""
 
@@ -208,8 +205,8 @@ class SyncLoop:
             self._handler.handle_pod_syncs(pods)
 
     def _on_housekeeping(self, _due: float) -> None:
-        if self._handler.sources_ready():
-            self._handler.handle_pod_cleanups()
+        # Also while a source is silent: housekeeping knows what is safe to do then.
+        self._handler.handle_pod_cleanups()
 
     def _on_pleg(self, event: PodLifecycleEvent) -> None:
         if event.type is not PodLifecycleEventType.CONTAINER_REMOVED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import stat
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from anyio import CancelScope, create_task_group, to_thread
 from grpclib.exceptions import GRPCError
 from grpclib.metadata import decode_metadata, decode_timeout, encode_grpc_message
 from grpclib.protocol import AbstractHandler, Stream
-from h2.exceptions import ProtocolError
+from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes
 
 from nodeagent.log import Log
@@ -29,7 +30,6 @@ from nodeagent.rpc.errors import Code, Internal, InvalidArgument, RpcError
 from nodeagent.rpc.link import Watched, frame, read_frame
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from anyio.abc import TaskGroup
@@ -39,6 +39,7 @@ log = Log("rpc.server")
 
 _MAX_STREAMS: Final = 10_000
 _GOODBYE: Final = 5.0
+_ACCEPT_TURNS: Final = 4
 
 
 class Servable(Protocol):
@@ -188,6 +189,9 @@ async def _run(call: ServerCall, handler: Handler, scope: CancelScope) -> tuple[
         return exc.code, exc.message
     except GRPCError as exc:
         return exc.status.value, exc.message or ""
+    except StreamClosedError:
+        # The client went away while the answer was made; nobody is there to hear it.
+        return Code.CANCELLED, "the client has gone"
     except Exception as exc:  # noqa: BLE001 - a broken handler breaks its call, not the server
         log.fault("handler_failed", exc, method=call.path)
         return Code.UNKNOWN, f"{type(exc).__name__}: {exc}"
@@ -267,10 +271,14 @@ async def serve_unix(
         OSError: the path is in use, is no socket, or cannot be made.
     """
     text = check_path(path)
-    sock, inode = await to_thread.run_sync(_bind, text, mode)
+    await to_thread.run_sync(_clear, text)
+    # Quick, and on the loop: a thread's result is lost when this task is cancelled meanwhile.
+    sock = _bind(text, mode)
     fault: Exception | None = None
     server: _Server | None = None
+    inode = 0
     try:
+        inode = await to_thread.run_sync(lambda: Path(text).lstat().st_ino)
         async with create_task_group() as tasks:
             server = _Server(services, tasks)
             listener = await asyncio.get_running_loop().create_unix_server(server.greet, sock=sock)
@@ -279,6 +287,9 @@ async def serve_unix(
             except Exception as exc:  # noqa: BLE001 - raised again below, outside the group
                 fault = exc
             finally:
+                for _ in range(_ACCEPT_TURNS):
+                    # asyncio leaks a connection that it is accepting while its server closes.
+                    await anyio.lowlevel.cancel_shielded_checkpoint()
                 listener.close()
                 tasks.cancel_scope.cancel()
     finally:
@@ -291,22 +302,20 @@ async def serve_unix(
         raise fault
 
 
-def _bind(path: str, mode: int) -> tuple[socket.socket, int]:
-    _clear(path)
+def _bind(path: str, mode: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # The file takes over the mode that the socket has when it is bound.
+        os.fchmod(sock.fileno(), mode)
         try:
             sock.bind(path)
         except OSError as exc:
             raise OSError(exc.errno, exc.strerror, path) from exc
-        # Nobody can connect before listen(), so there is no moment with other permissions.
-        Path(path).chmod(mode)
-        inode = Path(path).stat().st_ino
         sock.listen(128)
     except BaseException:
         sock.close()
         raise
-    return sock, inode
+    return sock
 
 
 def _clear(path: str) -> None:

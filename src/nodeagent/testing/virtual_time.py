@@ -12,7 +12,7 @@ import selectors
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple
 
 from anyio import to_thread
 
@@ -39,8 +39,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self,
         executor: Executor | None,
-        func: Callable[[Unpack[Ts]], T],
-        *args: Unpack[Ts],
+        func: Callable[[*Ts], T],
+        *args: *Ts,
     ) -> asyncio.Future[T]:
         """Run ``func`` in a thread; time follows the real clock until it ends."""
         future = super().run_in_executor(executor, func, *args)
