@@ -152,6 +152,20 @@ class Agent:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def wait_journal(self, name: str, *words: str, timeout: float = 60) -> str:
+        """Wait until the journal has a record of this pod with all these words; returns it.
+
+        The journal also knows the states that a pod passes through too quickly for `wait_pod`.
+        """
+        shown = f'"default/{full_name(name)}"'
+
+        def look() -> str | None:
+            lines = self._get(self._healthz_port, "/debug/journal").splitlines()
+            about = (line for line in lines if shown in line)
+            return next((line for line in about if all(word in line for word in words)), None)
+
+        return self._until(f"pod {name}: a journal record with {words}", look, timeout=timeout)
+
     def wait_log(self, *words: str, timeout: float = 60) -> str:
         """Wait until one line of the agent's log holds all these words; returns the line."""
 
