@@ -13,6 +13,10 @@ from nodeagent.testing.virtual_time import VirtualTimeLoop
 settings.register_profile("nodeagent", deadline=None)
 settings.load_profile("nodeagent")
 
+# A slow machine is no failure: examples are bounded in number, not in time.
+settings.register_profile("nodeagent", deadline=None)
+settings.load_profile("nodeagent")
+
 
 @pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:

@@ -99,8 +99,9 @@ class Parts:
 
     def dispose(self) -> None:
         """Close the channels; what still lies in them is gone."""
-        for channel in (*self.channels.all(), self.dead.channel):
+        for channel in self.channels.all():
             channel.dispose()
+        self.dead.channel.dispose()
 
     async def _stop_pods(self) -> None:
         timeout = self.config.stop_pods_timeout

@@ -8,14 +8,23 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec.structs import replace
-from ring import agent_on, phase, ring, simulated
+from ring import Ring, agent_on, phase, ring, simulated
 
 from nodeagent.api import EnvVar, EnvVarSource, Pod
 from nodeagent.embedded import Script, SimulatedBackend
+from nodeagent.embedded.records import ContainerRecord
 from nodeagent.model import PodUID
 from nodeagent.testing import MemorySource, make_container, make_pod
 
 pytestmark = pytest.mark.anyio
+
+
+def name_of(record: ContainerRecord) -> str:
+    return record.config.labels["io.kubernetes.container.name"]
+
+
+async def restarted(node: Ring, pod: str, count: int) -> None:
+    await node.until(lambda: phase(node.pod(pod)) and node.status(pod).restart_count == count, 600)
 
 
 async def test_a_wanted_pod_runs(tmp_path: Path) -> None:
@@ -53,10 +62,7 @@ async def test_crash_back_off_doubles_and_shows_at_once(tmp_path: Path) -> None:
     async with ring(tmp_path, make_pod("web"), backend=backend) as node:
         starts = []
         for count in range(1, 5):
-            await node.until(
-                lambda c=count: phase(node.pod("web")) and node.status("web").restart_count == c,
-                600,
-            )
+            await restarted(node, "web", count)
             starts.append(anyio.current_time())
             await node.until(lambda: node.status("web").state.waiting is not None, 600)
             waiting = node.status("web").state.waiting
@@ -102,13 +108,13 @@ async def test_a_new_image_replaces_that_container_only(tmp_path: Path) -> None:
     pod = make_pod("web", make_container("a"), make_container("b"))
     async with ring(tmp_path, pod) as node:
         await node.running("web")
-        before = {r.config.metadata.name: r.id for r in node.containers("web", running=True)}
+        before = {name_of(r): r.id for r in node.containers("web", running=True)}
         node.source.set(
             make_pod("web", make_container("a", image="busybox:2"), make_container("b"))
         )
         await node.until(lambda: node.status("web", "a").restart_count == 1)
         await node.until(lambda: node.status("web", "a").ready)
-        after = {r.config.metadata.name: r.id for r in node.containers("web", running=True)}
+        after = {name_of(r): r.id for r in node.containers("web", running=True)}
         assert after["b"] == before["b"]
         assert after["a"] != before["a"]
         assert node.status("web", "a").image.endswith("/busybox:2")

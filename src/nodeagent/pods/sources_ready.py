@@ -32,7 +32,12 @@ class SourcesReady:
         return source in self._handled and source in self._merged()
 
     def all_ready(self) -> bool:
-        """Whether every source of this node is ready."""
-        return self._handled.issuperset(self._registered()) and set(self._merged()).issuperset(
-            self._registered()
+        """Whether every source of this node is ready; a node without sources never is.
+
+        Without a source nobody says what is wanted, so nothing may be removed: the runtime
+        may well be another agent's.
+        """
+        registered = frozenset(self._registered())
+        return (
+            bool(registered) and registered <= self._handled and registered <= set(self._merged())
         )
