@@ -459,6 +459,10 @@ def test_a2_all_are_ready_when_every_registered_one_is() -> None:
     assert not sources.all_ready()
 
 
+def test_a3_a_node_without_sources_is_never_ready() -> None:
+    assert not SourcesReady(set, set).all_ready()
+
+
 @pytest.mark.parametrize(
     ("phase", "computed", "active"),
     [

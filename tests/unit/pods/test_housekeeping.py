@@ -472,7 +472,8 @@ async def test_k12_garbage_is_collected_every_minute_whatever_becomes_of_it() ->
 async def test_a_node_without_hooks_cleans_up_too() -> None:
     async with running() as rig:
         lister, statuses = FakeLister(), FakeStatuses()
-        sources = SourcesReady(set, set)
+        sources = SourcesReady(lambda: {"file"}, lambda: {"file"})
+        sources.seen("file")
         keeping = Housekeeping(
             PodManager(),
             rig.workers,
