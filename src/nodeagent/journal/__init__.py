@@ -1,5 +1,6 @@
 """The flight recorder: every step of the ring, in a bounded ring buffer."""
 
 from nodeagent.journal.journal import Journal, JournalRecord
+from nodeagent.journal.lines import json_line
 
-__all__ = ["Journal", "JournalRecord"]
+__all__ = ["Journal", "JournalRecord", "json_line"]

@@ -88,7 +88,8 @@ def manifests(problems: Callable[[], Mapping[str, str]]) -> Check:
         if not found:
             return CheckResult()
         first = next(iter(found.values()))
-        more = f" and {len(found) - 1} more files" if len(found) > 1 else ""
+        rest = len(found) - 1
+        more = f" and {rest} more {'file' if rest == 1 else 'files'}" if rest else ""
         culprits = tuple({"file": file, "error": text} for file, text in found.items())
         return CheckResult(Level.DEGRADED, first + more, culprits)
 

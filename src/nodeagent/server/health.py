@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeagent.log import Log
+
+log = Log("server")
+
 
 class Level(enum.Enum):
     """How bad it is. Only FAILED makes the whole unhealthy."""
@@ -58,7 +62,7 @@ class HealthChecks:
     def of(self, probe: str, excluded: Sequence[str] = ()) -> list[tuple[str, CheckResult]]:
         """Results of the checks that decide ``probe``, without the excluded ones."""
         return [
-            (check.name, check.run())
+            (check.name, _outcome(check))
             for check in self._checks.values()
             if probe in check.probes and check.name not in excluded
         ]
@@ -66,7 +70,15 @@ class HealthChecks:
     def one(self, name: str) -> list[tuple[str, CheckResult]]:
         """The result of one check; empty when there is no such check."""
         check = self._checks.get(name)
-        return [] if check is None else [(check.name, check.run())]
+        return [] if check is None else [(check.name, _outcome(check))]
+
+
+def _outcome(check: Check) -> CheckResult:
+    try:
+        return check.run()
+    except Exception as error:  # noqa: BLE001 - one broken check must not hide the others
+        log.fault("check_failed", error, check=check.name)
+        return CheckResult(Level.FAILED, f"the check itself failed: {error!r}")
 
 
 def healthy(results: Iterable[tuple[str, CheckResult]]) -> bool:
@@ -87,9 +99,10 @@ def render_text(probe: str, results: Sequence[tuple[str, CheckResult]], *, verbo
 def _line(name: str, result: CheckResult) -> str:
     if result.level is Level.OK:
         return f"[+]{name} ok"
+    cause = " ".join(result.cause.split())
     if result.level is Level.DEGRADED:
-        return f"[+]{name} ok, degraded: {result.cause}"
-    return f"[-]{name} failed: {result.cause}"
+        return f"[+]{name} ok, degraded: {cause}"
+    return f"[-]{name} failed: {cause}"
 
 
 def render_json(probe: str, results: Sequence[tuple[str, CheckResult]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import anyio
 from aiohttp import web
@@ -14,11 +14,13 @@ from nodeagent.log import Log
 log = Log("server")
 
 _SHUTDOWN_SECONDS = 2.0
+_ADDRESS_FLAGS: Final = {"healthz": "--healthz-bind-address", "read-only": "--address"}
 
 
 def bind_error(name: str, address: str, port: int, error: OSError) -> str:
     """One line that says why a listener could not open, and what to do."""
-    where = f"{name} cannot listen on {address}:{port}"
+    host = f"[{address}]" if ":" in address else address
+    where = f"{name} cannot listen on {host}:{port}"
     if error.errno == errno.EADDRINUSE:
         return (
             f"{where}: the port is taken, perhaps by another agent or a kubelet. "
@@ -26,6 +28,9 @@ def bind_error(name: str, address: str, port: int, error: OSError) -> str:
         )
     if error.errno == errno.EACCES:
         return f"{where}: not permitted. Choose a port above 1023 with --{name}-port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        flag = _ADDRESS_FLAGS.get(name, "its address flag")
+        return f"{where}: this machine does not have the address. Choose another one with {flag}"
     return f"{where}: {error.strerror or error}"
 
 
@@ -57,13 +62,17 @@ class HttpListener:
         Raises:
             OSError: the port is taken or not permitted; the text says what to do.
         """
-        await self._runner.setup()
         try:
+            await self._runner.setup()
             await web.TCPSite(self._runner, self.address, self.port).start()
         except OSError as error:
             await self._cleanup()
             text = bind_error(self.name, self.address, self.port, error)
             raise OSError(error.errno, text) from error
+        except BaseException:
+            # Cancelled while it opened: nothing may stay open.
+            await self._cleanup()
+            raise
         self.port = self._runner.addresses[0][1]
         log.info("listening", listener=self.name, address=self.address, port=self.port)
         return self

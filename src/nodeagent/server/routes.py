@@ -6,14 +6,13 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from nodeagent.api import Pod
 from nodeagent.api.codec import encode
 from nodeagent.duration import parse_duration
-from nodeagent.journal import Journal
+from nodeagent.journal import Journal, json_line
 from nodeagent.server.health import CheckResult, HealthChecks, healthy, render_json, render_text
 
 _PLAIN: Final = "text/plain"
@@ -75,12 +74,16 @@ def _answer(
 ) -> web.Response:
     status = 200 if healthy(results) else 500
     if "application/json" in request.headers.get("Accept", ""):
-        body = msgspec.json.encode(render_json(probe, results)) + b"\n"
+        body = json_line(render_json(probe, results))
         return web.Response(
             status=status, body=body, content_type="application/json", headers=_HEADERS
         )
     text = render_text(probe, results, verbose="verbose" in request.query)
-    return web.Response(status=status, text=text, content_type=_PLAIN, headers=_HEADERS)
+    # A cause may name a file, and file names need not be Unicode.
+    body = text.encode(errors="backslashreplace")
+    return web.Response(
+        status=status, body=body, content_type=_PLAIN, charset="utf-8", headers=_HEADERS
+    )
 
 
 def _metrics_handler(registry: CollectorRegistry) -> _Handler:
@@ -98,7 +101,7 @@ def _journal_handler(journal: Journal) -> _Handler:
         except ValueError as error:
             return web.Response(status=400, text=f"since: {error}\n", headers=_HEADERS)
         records = journal.select(request.query.get("pod", ""), since)
-        lines = b"".join(msgspec.json.encode(journal.describe(r)) + b"\n" for r in records)
+        lines = b"".join(json_line(journal.describe(r)) for r in records)
         return web.Response(body=lines, content_type="application/x-ndjson", headers=_HEADERS)
 
     return handle

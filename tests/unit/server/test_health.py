@@ -1,0 +1,200 @@
+"""Health checks and the three ways to show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from nodeagent.model import PodUID
+from nodeagent.pleg import PlegHealth
+from nodeagent.pleg.health import DegradedPod, Trouble
+from nodeagent.server import Check, CheckResult, HealthChecks, Level, checks
+from nodeagent.server.health import healthy, render_json, render_text
+
+OK = CheckResult()
+LIMPS = CheckResult(Level.DEGRADED, "one pod hangs")
+BAD = CheckResult(Level.FAILED, "it is down")
+
+
+def result(found: CheckResult) -> Callable[[], CheckResult]:
+    return lambda: found
+
+
+def check(name: str, found: CheckResult, *probes: str) -> Check:
+    return Check(name, result(found), frozenset(probes)) if probes else Check(name, result(found))
+
+
+def test_only_a_failed_check_makes_the_whole_unhealthy() -> None:
+    assert healthy([])
+    assert healthy([("a", OK), ("b", LIMPS)])
+    assert not healthy([("a", OK), ("b", BAD)])
+
+
+def test_health_is_one_word() -> None:
+    assert render_text("healthz", [("ping", OK), ("pleg", LIMPS)], verbose=False) == "ok"
+
+
+def test_verbose_gives_one_line_per_check_and_the_verdict() -> None:
+    text = render_text("healthz", [("ping", OK), ("pleg", LIMPS)], verbose=True)
+    assert text == "[+]ping ok\n[+]pleg ok, degraded: one pod hangs\nhealthz check passed\n"
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_a_failure_names_its_cause_also_when_nobody_asked(verbose: bool) -> None:
+    text = render_text("readyz", [("ping", OK), ("runtime", BAD)], verbose=verbose)
+    assert text == "[+]ping ok\n[-]runtime failed: it is down\nreadyz check failed\n"
+
+
+def test_a_cause_of_several_lines_stays_on_its_line() -> None:
+    found = CheckResult(Level.FAILED, "first\n  second\r\nthird")
+    assert render_text("livez", [("x", found)], verbose=False) == (
+        "[-]x failed: first second third\nlivez check failed\n"
+    )
+
+
+def test_json_names_check_state_cause_and_culprits() -> None:
+    culprits = ({"pod": "d/web", "rpc": "ContainerStatus", "since": 4.5}, {"pod": "d/db"})
+    found = CheckResult(Level.DEGRADED, "cannot inspect", culprits)
+    assert render_json("healthz", [("ping", OK), ("pleg", found)]) == {
+        "probe": "healthz",
+        "state": "ok",
+        "checks": [
+            {"check": "ping", "state": "ok", "cause": ""},
+            {
+                "check": "pleg",
+                "state": "degraded",
+                "cause": "cannot inspect",
+                "pod": "d/web",
+                "rpc": "ContainerStatus",
+                "since": 4.5,
+                "culprits": list(culprits),
+            },
+        ],
+    }
+    assert render_json("healthz", [("x", BAD)])["state"] == "failed"
+
+
+def test_each_probe_has_its_checks() -> None:
+    found = HealthChecks(
+        [check("all", OK, "healthz", "livez", "readyz"), check("a", OK), check("r", BAD, "readyz")]
+    )
+    assert found.names == ("all", "a", "r")
+    assert [n for n, _ in found.of("healthz")] == ["all", "a"]
+    assert [n for n, _ in found.of("livez")] == ["all"]
+    assert [n for n, _ in found.of("readyz")] == ["all", "a", "r"]
+    assert [n for n, _ in found.of("readyz", ["a", "r"])] == ["all"]
+    assert found.one("r") == [("r", BAD)]
+    assert found.one("none") == []
+
+
+def test_a_broken_check_is_a_failed_one_and_hides_no_other() -> None:
+    def broken() -> CheckResult:
+        raise KeyError("gone")
+
+    found = HealthChecks([check("a", OK), Check("b", broken)])
+    (_, b) = found.of("healthz")[1]
+    assert b == CheckResult(Level.FAILED, "the check itself failed: KeyError('gone')")
+    assert found.one("b") == [("b", b)]
+
+
+def test_ping_is_always_well_and_decides_every_probe() -> None:
+    ping = checks.ping()
+    assert (ping.name, ping.run()) == ("ping", OK)
+    assert ping.probes == {"healthz", "livez", "readyz"}
+
+
+@pytest.mark.anyio
+async def test_the_sync_loop_is_asked_with_loop_time() -> None:
+    asked = []
+
+    def says(now: float) -> str | None:
+        asked.append(now)
+        return None if len(asked) == 1 else "sync Loop took longer than expected"
+
+    found = checks.sync_loop(says)
+    assert found.run() == OK
+    assert found.run() == CheckResult(Level.FAILED, "sync Loop took longer than expected")
+    assert asked == [anyio.current_time()] * 2
+    assert "livez" in found.probes
+
+
+def pleg_check(health: PlegHealth) -> CheckResult:
+    found = checks.pleg(result_of(health))
+    assert found.name == "pleg"
+    assert "livez" not in found.probes
+    return found.run()
+
+
+def result_of(health: PlegHealth) -> Callable[[], PlegHealth]:
+    return lambda: health
+
+
+@pytest.mark.anyio
+async def test_pleg_is_well_degraded_or_failed() -> None:
+    assert pleg_check(PlegHealth(ok=True)) == OK
+    assert pleg_check(PlegHealth(ok=False, cause="pleg has yet to be successful")) == CheckResult(
+        Level.FAILED, "pleg has yet to be successful"
+    )
+
+
+@pytest.mark.anyio
+async def test_a_listing_that_hangs_is_named_with_its_call_and_age() -> None:
+    await anyio.sleep(500)
+    since = anyio.current_time() - 200
+    found = pleg_check(
+        PlegHealth(ok=False, cause="too old", rpc="ListPodSandbox", since=since),
+    )
+    assert found == CheckResult(
+        Level.FAILED, "too old", ({"rpc": "ListPodSandbox", "since": 200.0},)
+    )
+
+
+@pytest.mark.anyio
+async def test_every_pod_that_cannot_be_inspected_is_named() -> None:
+    await anyio.sleep(500)
+    now = anyio.current_time()
+    pods = (
+        DegradedPod(PodUID("u1"), "d/web", Trouble("ContainerStatus", now - 9)),
+        DegradedPod(PodUID("u2"), "", Trouble("PodSandboxStatus", now - 1.5, "refused")),
+    )
+    health = PlegHealth(
+        ok=True,
+        cause="cannot inspect pod d/web",
+        pod="u1",
+        rpc="ContainerStatus",
+        since=now - 9,
+        degraded=pods,
+    )
+    found = pleg_check(health)
+    assert found.level is Level.DEGRADED
+    assert found.details == (
+        {"pod": "d/web", "rpc": "ContainerStatus", "since": 9.0, "error": ""},
+        {"pod": "u2", "rpc": "PodSandboxStatus", "since": 1.5, "error": "refused"},
+    )
+
+
+def test_runtime_errors_fail_and_a_missing_network_degrades() -> None:
+    assert checks.runtime(list).run() == OK
+    assert checks.runtime(lambda: ["a", "b"]).run() == CheckResult(Level.FAILED, "a; b")
+    assert checks.network(lambda: "").run() == OK
+    assert checks.network(lambda: "no CNI").run() == CheckResult(Level.DEGRADED, "no CNI")
+
+
+def test_silent_sources_make_the_agent_not_ready() -> None:
+    found = checks.sources(lambda: ["file", "api", "http"], lambda name: name == "file")
+    assert found.probes == {"readyz"}
+    assert found.run() == CheckResult(Level.FAILED, "has not spoken yet: api, http")
+    assert checks.sources(lambda: ["file"], lambda _: True).run() == OK
+
+
+def test_bad_manifests_degrade_and_are_named() -> None:
+    assert checks.manifests(dict).run() == OK
+    one = checks.manifests(lambda: {"a.yaml": "a.yaml: bad"}).run()
+    assert (one.level, one.cause) == (Level.DEGRADED, "a.yaml: bad")
+    two = checks.manifests(lambda: {"a.yaml": "a.yaml: bad", "b.yaml": "worse"}).run()
+    assert two.cause == "a.yaml: bad and 1 more file"
+    assert two.details[1] == {"file": "b.yaml", "error": "worse"}
+    three = checks.manifests(lambda: {"a": "A", "b": "B", "c": "C"}).run()
+    assert three.cause == "A and 2 more files"
