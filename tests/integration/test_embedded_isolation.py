@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from embedded_lab import Lab, lab, shell
@@ -14,7 +15,7 @@ from nodeagent.testing.cri_configs import container_config
 pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
 
 
-async def output(one: Lab, line: str, **options: object) -> list[str]:
+async def output(one: Lab, line: str, **options: Any) -> list[str]:
     """What a container prints, which must succeed."""
     container_id = await one.start(*shell(line), **options)
     found = await one.ended(container_id)
@@ -130,7 +131,8 @@ async def test_masked_and_read_only_paths_and_a_read_only_root(tmp_path: Path) -
             return
         line = (
             "wc -c < /etc/passwd; ls /etc/ssl | wc -l; pwd;"
-            " touch /x 2>/dev/null || echo no; echo 1 2>/dev/null > /proc/sys/vm/panic_on_oom || echo no"
+            " touch /x 2>/dev/null || echo no;"
+            " echo 1 2>/dev/null > /proc/sys/vm/panic_on_oom || echo no"
         )
         lines = await output(one, line, security=security, working_dir="/work/made")
         assert [text.strip() for text in lines] == ["0", "0", "/work/made", "no", "no"]
@@ -138,8 +140,8 @@ async def test_masked_and_read_only_paths_and_a_read_only_root(tmp_path: Path) -
 
 async def test_it_runs_as_the_user_it_is_told(tmp_path: Path) -> None:
     security = v1.LinuxContainerSecurityContext(
-        run_as_user=v1.Int64Value(value=(os.geteuid() and os.geteuid()) or 12345),
-        run_as_group=v1.Int64Value(value=(os.getegid() and os.getegid()) or 23456),
+        run_as_user=v1.Int64Value(value=os.geteuid() or 12345),
+        run_as_group=v1.Int64Value(value=os.getegid() or 23456),
         supplemental_groups=[] if os.geteuid() else [34567],
         no_new_privs=True,
     )

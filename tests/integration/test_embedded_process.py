@@ -171,18 +171,11 @@ async def test_a_container_without_a_log_path_runs_without_a_log(tmp_path: Path)
 
 async def test_a_log_goes_on_in_a_new_file_when_reopened(tmp_path: Path) -> None:
     async with lab(tmp_path) as one:
-        container_id = (
-            await one.start(
-                *shell("echo before; while ! test -e $FLAG; do sleep 0.01; done; echo after"),
-                env={"FLAG": "/flag/set"},
-                mounts=[v1.Mount(host_path=str(tmp_path / "flag"), container_path="/flag")],
-            )
-            if one.isolated
-            else await one.start(
-                *shell(
-                    f"echo before; while ! test -e {tmp_path}/flag/set; do sleep 0.01; done; echo after"
-                )
-            )
+        flag = "/flag/set" if one.isolated else f"{tmp_path}/flag/set"
+        container_id = await one.start(
+            *shell("echo before; while ! test -e $FLAG; do sleep 0.01; done; echo after"),
+            env={"FLAG": flag},
+            mounts=[v1.Mount(host_path=str(tmp_path / "flag"), container_path="/flag")],
         )
         await one.logged(container_id, "before")
         log = Path(one.record(container_id).log_path)

@@ -113,6 +113,6 @@ def test_a_log_that_cannot_be_reopened_goes_on_in_the_old_file(tmp_path: Path) -
 def test_what_a_full_disk_does_not_take_is_lost_and_nothing_else_happens(tmp_path: Path) -> None:
     (tmp_path / "full").symlink_to("/dev/full")
     log = LogFile(str(tmp_path), "0.log")
-    with open("/dev/full", "wb", buffering=0) as full:
+    with Path("/dev/full").open("wb", buffering=0) as full:
         os.dup2(full.fileno(), log._fd)
     log.write(b"lost\n")

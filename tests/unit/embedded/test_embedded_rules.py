@@ -352,7 +352,7 @@ async def test_what_it_cannot_do_it_refuses_and_says_what_to_do_instead(
     call: Callable[[EmbeddedRuntime], Awaitable[object]],
 ) -> None:
     async with opened() as embedded:
-        with pytest.raises(rpc.Unimplemented, match="the embedded runtime has no .*: "):
+        with pytest.raises(rpc.Unimplemented, match=r"the embedded runtime has no .*: "):
             await call(embedded.runtime)
 
 
@@ -364,16 +364,15 @@ async def test_senseless_requests_are_refused() -> None:
         with pytest.raises(rpc.InvalidArgument, match='no runtime for "gvisor"'):
             await runtime.run_pod_sandbox(sandbox_config(), "gvisor")
         sandbox_id, container_id = await make(runtime)
+        config = v1.ContainerConfig(image=v1.ImageSpec(image=IMAGE))
         with pytest.raises(rpc.InvalidArgument, match="metadata"):
-            config = v1.ContainerConfig(image=v1.ImageSpec(image=IMAGE))
             await runtime.create_container(sandbox_id, config)
         await runtime.start_container(container_id)
         with pytest.raises(rpc.InvalidArgument, match="empty"):
             await runtime.exec_sync(container_id, [])
-        with pytest.raises(rpc.FailedPrecondition):
-            await runtime.exec_sync(
-                await runtime.create_container(sandbox_id, container_config("b")), ["true"]
-            )
+        created = await runtime.create_container(sandbox_id, container_config("b"))
+        with pytest.raises(rpc.FailedPrecondition, match="CONTAINER_CREATED"):
+            await runtime.exec_sync(created, ["true"])
 
 
 async def test_a_failed_sandbox_leaves_its_name_free() -> None:
