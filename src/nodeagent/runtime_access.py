@@ -12,7 +12,7 @@ from anyio import to_thread
 from prometheus_client import CollectorRegistry
 
 from nodeagent.clock import Clock
-from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig
+from nodeagent.config import AgentConfig
 from nodeagent.cri import CRIClient, ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.rpc import RpcError
@@ -45,18 +45,8 @@ async def open_runtime(
         try:
             version = await client.check()
         except RpcError as error:
-            raise StartError(_advice(endpoint, error)) from error
+            raise StartError(error.message or str(error)) from error
         yield client, client, version.runtime_name
-
-
-def _advice(endpoint: str, error: RpcError) -> str:
-    text = str(error)
-    if endpoint != DEFAULT_ENDPOINT:
-        return text
-    return (
-        f"{text} To try nodeagent without a container runtime: "
-        "--container-runtime-endpoint=embedded"
-    )
 
 
 @asynccontextmanager
