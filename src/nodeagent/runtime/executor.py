@@ -122,7 +122,9 @@ class PodExecutor:
             self._context.say(self._pod, "Normal", "SandboxChanged", message)
         if self._status.sandboxes or self._status.running:
             self._did_something = True
-        await self._stopper.kill_pod(self._pod, self._status)
+        # What a call that was cut may have made is adopted when a sandbox is wanted.
+        unseen = not actions.create_sandbox
+        await self._stopper.kill_pod(self._pod, self._status, unseen=unseen)
 
     async def _kill_containers(self, actions: PodActions) -> None:
         for kill in actions.containers_to_kill:
@@ -201,15 +203,16 @@ class PodExecutor:
         if container is None:
             return None
         metrics = self._context.metrics
+        request = StartRequest(
+            self._pod, container, self._status, sandbox, self._volumes, self._credentials
+        )
         try:
             self._check_crash_back_off(container)
             self._did_something = True
             metrics.started_containers.labels(kind).inc()
-            await self._starter.start(
-                StartRequest(
-                    self._pod, container, self._status, sandbox, self._volumes, self._credentials
-                )
-            )
+            image = await self._starter.ensure_image(request)
+            self._count_restart(container)
+            await self._starter.start(request, image)
         except ContainerStartError as error:
             if error.reason is not Waiting.CRASH_LOOP:
                 metrics.started_containers_errors.labels(kind, error.reason.value).inc()
@@ -222,14 +225,24 @@ class PodExecutor:
     def _check_crash_back_off(self, container: Container) -> None:
         now = anyio.current_time()
         wait = self._back_off.check(self._names, container, self._status, now)
-        if wait is None:
-            self._back_off.advance(self._names, container, self._status, now)
+        if wait is None or self._goes_on(container):
             return
         message = f"Back-off restarting failed container {container.name} in pod {self._names}"
         self._context.say(self._pod, "Warning", "BackOff", message, container.name)
         raise ContainerStartError(
             Waiting.CRASH_LOOP, self._crash_message(container.name, wait, now), wait.until
         )
+
+    def _count_restart(self, container: Container) -> None:
+        """Make the next back-off longer. A missing image is not held against the container."""
+        if not self._goes_on(container):
+            now = anyio.current_time()
+            self._back_off.advance(self._names, container, self._status, now)
+
+    def _goes_on(self, container: Container) -> bool:
+        """Whether this is the same start as before, which was cut after the creation."""
+        latest = self._status.latest(container.name)
+        return latest is not None and latest.state is ContainerState.CREATED
 
     def _crash_message(self, name: str, wait: CrashWait, now: float) -> str:
         before = self._reasons.get(self._uid, name)

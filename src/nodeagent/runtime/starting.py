@@ -93,17 +93,24 @@ class ContainerStarter:
         self._context = context
         self._images = images
 
-    async def start(self, request: StartRequest) -> None:
+    async def ensure_image(self, request: StartRequest) -> EnsuredImage:
+        """Make sure that the container's image is there.
+
+        Raises:
+            ContainerStartError: it is not.
+        """
+        return await self._images.ensure(
+            ImageRequest(
+                request.pod, request.container, request.sandbox.config, request.credentials
+            )
+        )
+
+    async def start(self, request: StartRequest, image: EnsuredImage) -> None:
         """Start a container, or find that it runs already.
 
         Raises:
             ContainerStartError: it does not run; the reason says which step failed.
         """
-        image = await self._images.ensure(
-            ImageRequest(
-                request.pod, request.container, request.sandbox.config, request.credentials
-            )
-        )
         began = anyio.current_time()
         async with self._context.limiter.slot():
             created = await self._create(request, image)

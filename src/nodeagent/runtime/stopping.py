@@ -84,7 +84,12 @@ class Stopper:
         context.acted(uid, "container killed")
 
     async def kill_pod(
-        self, pod: Pod | None, status: PodRuntimeStatus, grace_override: int | None = None
+        self,
+        pod: Pod | None,
+        status: PodRuntimeStatus,
+        grace_override: int | None = None,
+        *,
+        unseen: bool = True,
     ) -> None:
         """Stop all containers of a pod side by side, then its sandboxes.
 
@@ -92,11 +97,12 @@ class Stopper:
             pod: the spec; None when it is gone.
             status: what the runtime reports.
             grace_override: seconds that each container may take, whatever the spec says.
+            unseen: look for what a call that was cut may have made after the status.
 
         Raises:
             SyncError: something could not be stopped; the rest was.
         """
-        victims, sandboxes = await self._all_of(status)
+        victims, sandboxes = await self._all_of(status, unseen=unseen)
         failures: list[str] = []
 
         async def stop(victim: Victim) -> None:
@@ -130,15 +136,16 @@ class Stopper:
             self._context.acted(uid, "sandbox stopped")
         return failures
 
-    async def _all_of(self, status: PodRuntimeStatus) -> tuple[list[Victim], list[SandboxID]]:
-        """What runs, including what the status does not show yet."""
+    async def _all_of(
+        self, status: PodRuntimeStatus, *, unseen: bool
+    ) -> tuple[list[Victim], list[SandboxID]]:
         victims = {
             c.id: _victim(c.id, c.name, c.annotations)
             for c in status.containers
             if c.state in (ContainerState.RUNNING, ContainerState.UNKNOWN)
         }
         sandboxes = dict.fromkeys(s.id for s in status.sandboxes)
-        if self._context.records.anything_open(status.uid):
+        if unseen and self._context.records.anything_open(status.uid):
             labels: dict[str, str] = {names.POD_UID: status.uid}
             try:
                 await self._add_unseen(labels, victims, sandboxes)

@@ -132,6 +132,25 @@ class FakeRuntime:
         """Let all calls of a method wait for ever."""
         self._hangs.add(method)
 
+    def unhang(self) -> None:
+        """Let calls that come from now on go through."""
+        self._hangs.clear()
+
+    def copy_sandbox(self, source: str, sid: str, attempt: int) -> Sandbox:
+        """Make another ready sandbox of the same pod."""
+        config = v1.PodSandboxConfig.parse(bytes(self.sandboxes[source].config))
+        assert config.metadata is not None
+        config.metadata.attempt = attempt
+        self.sandboxes[sid] = Sandbox(sid, config)
+        return self.sandboxes[sid]
+
+    def copy_container(self, source: str, cid: str, sandbox: str, attempt: int) -> None:
+        """Make another running instance of the same container."""
+        config = v1.ContainerConfig.parse(bytes(self.containers[source].config))
+        assert config.metadata is not None
+        config.metadata.attempt = attempt
+        self.containers[cid] = Made(cid, sandbox, config, RUNNING)
+
     def add_image(self, name: str = IMAGE, **fields: object) -> v1.Image:
         image = v1.Image(id=f"sha256:{name}", repo_tags=[name], size=1000, **fields)  # type: ignore[arg-type]
         self.images[name] = self.images[image.id] = image
