@@ -65,7 +65,7 @@ def remove_tree(path: Path, mountinfo: Path = _MOUNTINFO) -> Removal:
         return removal
     try:
         device = os.fstat(parent).st_dev
-        _remove_entry(parent, path.name, f"{top}/{path.name}", device, mounts, removal)
+        _remove_entry(parent, path.name, str(Path(top, path.name)), device, mounts, removal)
     finally:
         os.close(parent)
     return removal

@@ -113,7 +113,9 @@ class FakeRuntime:
         self.calls: Counter[str] = Counter()
         self.order: list[str] = []
         self.pulled: list[str] = []
+        self.credentials: list[v1.AuthConfig | None] = []
         self.pull_seconds = 0.0
+        self.most_pulls = self._pulls = 0
         self.stop_seconds: dict[str, float] = {}
         self._failures: dict[str, list[RpcError]] = {}
         self._late: dict[str, list[RpcError]] = {}
@@ -342,6 +344,12 @@ class FakeRuntime:
         sandbox_config: v1.PodSandboxConfig | None = None,
     ) -> str:
         self.pulled.append(image.image)
-        await self._enter("pull_image")
-        await anyio.sleep(self.pull_seconds)
+        self.credentials.append(auth)
+        self._pulls += 1
+        self.most_pulls = max(self.most_pulls, self._pulls)
+        try:
+            await self._enter("pull_image")
+            await anyio.sleep(self.pull_seconds)
+        finally:
+            self._pulls -= 1
         return self.add_image(image.image).id
