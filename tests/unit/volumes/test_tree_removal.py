@@ -88,9 +88,10 @@ def test_another_file_system_is_not_entered(
 ) -> None:
     pod = tmp_path / "pod"
     (pod / "inside").mkdir(parents=True)
-    # The parent seems to be on another device than what is in it.
-    monkeypatch.setattr("nodeagent.volumes.removal.os.fstat", lambda _: SimpleNamespace(st_dev=-1))
-    removal = remove_tree(pod, tmp_path / "missing")
+    with monkeypatch.context() as patch:
+        # The parent seems to be on another device than what is in it.
+        patch.setattr("nodeagent.volumes.removal.os.fstat", lambda _: SimpleNamespace(st_dev=-1))
+        removal = remove_tree(pod, tmp_path / "missing")
     assert removal.mounts == [str(pod)]
     assert (pod / "inside").exists()
 
