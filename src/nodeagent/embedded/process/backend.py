@@ -6,7 +6,7 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio import to_thread
@@ -15,7 +15,12 @@ from nodeagent.clock import Clock, SystemClock
 from nodeagent.embedded.backend import DiskUsage, ExecResult, Recovered, StartError, Usage
 from nodeagent.embedded.process import specs, usage
 from nodeagent.embedded.process.execution import run_command
-from nodeagent.embedded.process.handles import Handle, kill_process, open_handle
+from nodeagent.embedded.process.handles import (
+    Handle,
+    kill_process,
+    open_handle,
+    wait_for_end,
+)
 from nodeagent.embedded.process.log_reopen import reopen_log
 from nodeagent.embedded.process.probe import find_isolation
 from nodeagent.embedded.process.store import MonitorFile, Store, sandbox_files
@@ -166,14 +171,11 @@ class ProcessBackend:
 
     async def start(self, container: ContainerRecord, sandbox: SandboxRecord) -> int:
         """Fork its monitor and wait until its program runs."""
-        session = self._open()
-        control = await session.zygote.fork("start", self._spec(container, sandbox))
-        answer = None
-        try:
-            with anyio.move_on_after(_START_SECONDS):
-                answer = await control.answer()
-        finally:
-            control.close()
+        spec = self._spec(container, sandbox)
+        answer = await self._ask_to_start(spec)
+        if answer == {} and not await to_thread.run_sync(self.store.was_claimed, container.id):
+            # The launcher died before it read the request; the next one is started by asking.
+            answer = await self._ask_to_start(spec)
         if answer is None:
             await to_thread.run_sync(self._kill_recorded, container.id)
             msg = f"the container did not start within {_START_SECONDS:g} s"
@@ -270,6 +272,16 @@ class ProcessBackend:
             hidden=[str(self.store.root)],
         )
 
+    async def _ask_to_start(self, spec: Mapping[str, object]) -> Mapping[str, Any] | None:
+        """What the monitor answers; empty when it ended without a word, None when it hangs."""
+        control = await self._open().zygote.fork("start", spec)
+        try:
+            with anyio.move_on_after(_START_SECONDS):
+                return await control.answer()
+        finally:
+            control.close()
+        return None
+
     async def _take_up(self, container: ContainerRecord) -> None:
         """Bring a container of an earlier server up to date."""
         end = await to_thread.run_sync(self.store.read_exit, container.id)
@@ -328,9 +340,13 @@ class ProcessBackend:
         return end
 
     def _kill_recorded(self, container_id: str) -> None:
+        """Kill a container by what its monitor wrote down, and see that both end."""
         record = self.store.read_monitor(container_id)
-        if record is not None and record.boot_id == self.store.boot_id:
-            kill_process(record.pid, record.start)
+        if record is None or record.boot_id != self.store.boot_id:
+            return
+        kill_process(record.pid, record.start)
+        if not wait_for_end(record.monitor_pid, record.monitor_start, _CLAIM_SECONDS):
+            kill_process(record.monitor_pid, record.monitor_start)
 
     def _destroy(self, container_id: str) -> None:
         """Kill and forget what nobody could ever ask about again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,6 +71,19 @@ def kill_process(pid: int, start: int) -> None:
     fd = open_process(pid, start)
     if fd >= 0:
         _send(fd, signal.SIGKILL)
+        os.close(fd)
+
+
+def wait_for_end(pid: int, start: int, seconds: float) -> bool:
+    """Wait in this thread until the process has ended; whether it has."""
+    fd = open_process(pid, start)
+    if fd < 0:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(int(seconds * 1000)))
+    finally:
         os.close(fd)
 
 

@@ -26,13 +26,21 @@ def take_on(identity: IdentitySpec) -> None:
     if identity["capabilities"] is not None and os.geteuid() == 0:
         _keep_capabilities(set(identity["capabilities"]))
     if os.geteuid() == 0:
-        os.setgroups(groups)
-        os.setgid(gid)
-        os.setuid(uid)
+        _switch(uid, gid, groups)
     elif uid != os.geteuid():
         raise OSError(1, f"running as user {uid} needs root")
     if identity["no_new_privs"]:
         linux.no_new_privs()
+
+
+def _switch(uid: int, gid: int, groups: list[int]) -> None:
+    # Only what changes: a root without privileges may still stay who it is.
+    if sorted(os.getgroups()) != groups:
+        os.setgroups(groups)
+    if os.getgid() != gid:
+        os.setgid(gid)
+    if os.getuid() != uid:
+        os.setuid(uid)
 
 
 def home_of(uid: int) -> str:
