@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -13,6 +13,15 @@ import anyio
 def jitter(seconds: float, factor: float = 0.5) -> float:
     """A delay uniform in ``[seconds, seconds * (1 + factor))``; 0 stays 0."""
     return seconds * (1.0 + factor * random.random())
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group of errors (of groups ...) stands for; a single error is itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
 
 
 class PatientLimiter:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
@@ -40,7 +42,8 @@ class ManifestCheckpoint:
             {
                 "namespace": d.identity.namespace,
                 "name": d.identity.name,
-                "path": str(d.path),
+                # A file's name may be any bytes, and JSON holds only Unicode.
+                "path": quote_from_bytes(os.fsencode(d.path)),
                 "uid": d.uid,
                 "written": d.written.decode(),
             }
@@ -53,8 +56,9 @@ class ManifestCheckpoint:
         content = self._file.load()
         if not isinstance(content, Mapping) or content.get("node") != self._node_name:
             return {}
+        entries = content.get("documents")
         found: dict[Identity, InForce] = {}
-        for entry in content.get("documents", ()):
+        for entry in entries if isinstance(entries, list) else ():
             document = self._restore(entry)
             if document is not None:
                 found[document.identity] = document
@@ -65,7 +69,8 @@ class ManifestCheckpoint:
             identity = Identity(entry["namespace"], entry["name"])
             written = entry["written"].encode()
             pod = make_static_pod(decode_pod(written), entry["uid"], self._node_name)
-            return InForce(identity, Path(entry["path"]), written, entry["uid"], pod)
+            path = Path(os.fsdecode(unquote_to_bytes(entry["path"])))
+            return InForce(identity, path, written, entry["uid"], pod)
         except (KeyError, TypeError, AttributeError, msgspec.DecodeError, ValueError) as error:
             log.warning("checkpoint_entry_ignored", entry=str(entry)[:80], cause=str(error))
             return None

@@ -16,6 +16,7 @@ from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry, Gauge
 
+from nodeagent.aio import leaves
 from nodeagent.api.documents import Identity, decode_manifest
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -106,14 +107,19 @@ class FileSource:
 
     async def _watch_all(self, stop: anyio.Event, publish: Publish) -> None:
         """Look again after every change below the paths; survives their going and coming."""
+        said = ""
         while True:
             present = await to_thread.run_sync(_watchable, self._paths)
             if present:
                 try:
                     await self._watch_once(present, stop, publish)
-                except (OSError, RuntimeError) as error:
-                    # Nothing can be watched just now: the periodic rescan still looks.
-                    log.warning("watch_failed", paths=len(present), cause=str(error))
+                except* (OSError, RuntimeError) as group:
+                    # Nothing can be watched just now: the periodic rescan still looks. (The
+                    # watcher fails in a task of its own, so its errors come in groups.)
+                    cause = str(next(leaves(group)))
+                    if cause != said:
+                        log.warning("watch_failed", paths=len(present), cause=cause)
+                    said = cause
             await anyio.sleep(_REWATCH_SECONDS)
             if await to_thread.run_sync(_watchable, self._paths) != present:
                 await self.look(publish)

@@ -26,7 +26,8 @@ def document_uid(written: bytes, node_name: str, origin: str) -> PodUID:
         origin: ``file:/path`` or ``url:...``.
     """
     digest = hashlib.sha256()
-    for part in (written, node_name.encode(), origin.encode()):
+    # A file's name may be any bytes.
+    for part in (written, node_name.encode(), origin.encode(errors="surrogateescape")):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return PodUID(digest.hexdigest()[:_UID_LENGTH])

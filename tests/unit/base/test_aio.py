@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.aio import PatientLimiter, jitter
+from nodeagent.aio import PatientLimiter, jitter, leaves
 
 pytestmark = pytest.mark.anyio
 
@@ -21,6 +21,13 @@ def test_jitter_lies_between_the_delay_and_its_stretch(seconds: float, factor: f
 def test_jitter_spreads_and_leaves_zero_alone() -> None:
     assert len({jitter(10) for _ in range(50)}) > 10
     assert jitter(0) == 0
+
+
+def test_a_group_of_errors_stands_for_its_leaves() -> None:
+    one, two, three = ValueError("1"), KeyError("2"), OSError("3")
+    group = ExceptionGroup("outer", [one, ExceptionGroup("inner", [two, three])])
+    assert list(leaves(group)) == [one, two, three]
+    assert list(leaves(one)) == [one]
 
 
 async def hold(
