@@ -88,6 +88,7 @@ class ContainerGC:
         self._journal = journal or Journal()
         self._log = Log("runtime.gc")
         self._first_seen: dict[ContainerID, float] = {}
+        self._alive: frozenset[ContainerID] = frozenset()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Collect every period until cancelled."""
@@ -177,6 +178,7 @@ class ContainerGC:
 
     async def _collect_sandboxes(self, failures: list[str]) -> int:
         pods = (await self._list_pods()).values()
+        self._alive = frozenset(c.id for pod in pods for c in pod.containers)
         removed = 0
         for pod, sandbox in plan_sandboxes(pods, self._may_go):
             try:
@@ -203,6 +205,5 @@ class ContainerGC:
             removed += 1
             self._journal.record("runtime", "LogDirectoryCollected", uid, path.name)
         if self._links_dir is not None:
-            alive = frozenset(self._first_seen)
-            await to_thread.run_sync(remove_dangling_links, self._links_dir, alive)
+            await to_thread.run_sync(remove_dangling_links, self._links_dir, self._alive)
         return removed

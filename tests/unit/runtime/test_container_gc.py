@@ -122,12 +122,16 @@ async def test_all_of_a_pod_that_is_gone_goes(
     await crash(runtime, manager, 1, tmp_path)
     await manager.kill_pod(None, await runtime.status(), None)
     (tmp_path / "logs/lost+found").mkdir()
+    links = tmp_path / "links"
+    log = tmp_path / "logs" / WEB.log_directory / "web/0.log"
+    link_log(links, log, WEB, "web", "c2")
     fates.gone.add(UID)
     result = await collector.collect()
     assert (result.containers, result.sandboxes, result.log_dirs) == (2, 1, 1)
     assert runtime.containers == {}
     assert runtime.sandboxes == {}
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["lost+found"]
+    assert list(links.iterdir()) == []
 
 
 @pytest.mark.anyio
