@@ -193,6 +193,7 @@ def build_parts(
         on_action=pleg.request_relist,
     )
     runtime_state = RuntimeState(partial(_poll, runtime), journal)
+    metrics = PodMetrics(registry)
     syncer = PodSync(
         runtime=runtime_manager,
         start_error=runtime_manager.reasons.get,
@@ -207,9 +208,9 @@ def build_parts(
         node=lambda: NodeFacts((node_address,)),
         clock=clock,
         journal=journal,
+        metrics=metrics,
     )
     queue = WorkQueue()
-    metrics = PodMetrics(registry)
     workers = PodWorkers(
         syncer,
         cache,

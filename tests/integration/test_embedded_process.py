@@ -345,3 +345,37 @@ async def test_stopping_all_takes_one_grace_for_everything(tmp_path: Path) -> No
         with anyio.fail_after(PATIENCE):
             await one.embedded.stop_all(grace=0.2)
         assert {found.state for found in await one.runtime.list_containers()} == {EXITED}
+
+
+async def test_a_start_that_only_seemed_to_fail_is_taken_up_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lab(tmp_path) as one:
+        container_id = await one.create("sleep", "1000")
+
+        async def out_of_files(record: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.backend, "_hold", out_of_files)
+            with pytest.raises(rpc.Internal, match="Too many open files"):
+                await one.runtime.start_container(container_id)
+        pid = one.monitor(container_id).pid
+        await one.runtime.start_container(container_id)
+        assert one.monitor(container_id).pid == pid
+        await one.runtime.stop_container(container_id, 0)
+        assert (await one.status(container_id)).exit_code == 137
+
+
+async def test_no_file_descriptors_are_left_open(tmp_path: Path) -> None:
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async with lab(tmp_path / "first") as one:
+        await one.run("true")
+    before = count()
+    async with lab(tmp_path / "second") as one:
+        container_id = await one.start("sleep", "1000")
+        await one.runtime.exec_sync(container_id, ["true"], 30)
+        await one.runtime.stop_container(container_id, 0)
+    assert count() == before

@@ -26,6 +26,12 @@ def static_label(static: bool | None) -> str:
     return "true" if static else ""
 
 
+_START_BUCKETS: Final = (
+    0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200,
+    1800, 2700, 3600,
+)  # fmt: skip
+
+
 class PodMetrics:
     """The metrics of this package.
 
@@ -78,6 +84,18 @@ class PodMetrics:
             "kubelet_restarted_pods_total",
             "Pods started again under the UID of one that had ended",
             ["static"],
+            registry=registry,
+        )
+        self.pod_start_duration = Histogram(
+            "kubelet_pod_start_duration_seconds",
+            "Seconds from seeing a pod to seeing it run",
+            buckets=_START_BUCKETS,
+            registry=registry,
+        )
+        self.terminated_containers = Counter(
+            "kubelet_terminated_containers_total",
+            "Containers that ended, by type, exit code and reason",
+            ["container_type", "exit_code", "reason"],
             registry=registry,
         )
         self.admission_rejections = Counter(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
+import anyio
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from nodeagent.api import ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
 from nodeagent.clock import Clock
@@ -26,8 +28,9 @@ from nodeagent.model import (
 )
 from nodeagent.model.actions import PodSyncResult
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.pods.container_statuses import StatusContext
-from nodeagent.pods.phase import PENDING, TERMINAL
+from nodeagent.pods.container_statuses import StatusContext, by_name
+from nodeagent.pods.metrics import PodMetrics
+from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
 from nodeagent.pods.protocols import EventRecorder, StatusFn
 from nodeagent.pods.status import NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
@@ -94,6 +97,7 @@ class PodSync:
         node: addresses of the node.
         clock: wall clock, for what is shown.
         journal: flight recorder.
+        metrics: where starts and ends are counted.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class PodSync:
         node: Callable[[], NodeFacts],
         clock: Clock,
         journal: Journal,
+        metrics: PodMetrics | None = None,
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
@@ -126,6 +131,9 @@ class PodSync:
         self._node = node
         self._clock = clock
         self._journal = journal
+        self._metrics = metrics or PodMetrics(CollectorRegistry())
+        # Loop time at which each pod that does not run yet was first worked on.
+        self._begun: dict[PodUID, float] = {}
 
     async def sync_pod(
         self, update_type: UpdateType, pod: Pod, mirror: Pod | None, status: PodRuntimeStatus
@@ -227,13 +235,36 @@ class PodSync:
         )
 
     def _store(self, pod: Pod, status: PodStatus) -> None:
-        before = self._statuses.get(PodUID(pod.metadata.uid))
+        uid = PodUID(pod.metadata.uid)
+        before = self._statuses.get(uid)
         if not self._statuses.set(pod, status):
             return
-        if before is None or before.phase != status.phase:
-            self._journal.record(
-                "status", f"Phase{status.phase}", pod.metadata.uid, status.message or status.reason
-            )
+        self._count_ends(before, status)
+        if before is not None and before.phase == status.phase:
+            return
+        self._journal.record("status", f"Phase{status.phase}", uid, status.message or status.reason)
+        if status.phase == PENDING:
+            self._begun.setdefault(uid, anyio.current_time())
+        elif (begun := self._begun.pop(uid, None)) is not None and status.phase == RUNNING:
+            self._metrics.pod_start_duration.observe(anyio.current_time() - begun)
+
+    def _count_ends(self, before: PodStatus | None, now: PodStatus) -> None:
+        for kind, old, new in (
+            ("container", before.container_statuses if before else (), now.container_statuses),
+            (
+                "init_container",
+                before.init_container_statuses if before else (),
+                now.init_container_statuses,
+            ),
+        ):
+            known = by_name(old)
+            for status in new:
+                end = status.state.terminated
+                then = known.get(status.name)
+                if end is not None and (then is None or then.state.terminated is None):
+                    self._metrics.terminated_containers.labels(
+                        kind, str(end.exit_code), end.reason
+                    ).inc()
 
     async def _mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
         try:
