@@ -20,7 +20,7 @@ from nodeagent.embedded.signals import stop_signal
 from nodeagent.embedded.state import State
 from nodeagent.log import Log
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import FailedPrecondition, NotFound, Unknown
+from nodeagent.rpc import FailedPrecondition, Internal, NotFound, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -81,11 +81,19 @@ class Core:
             yield
 
     async def through(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work of a call, between the hooks."""
+        """Do the work of a call, between the hooks.
+
+        Raises:
+            RpcError: the call failed, for whatever reason.
+        """
         self.calls[call.method] = self.calls.get(call.method, 0) + 1
         await self.backend.pace(call.method)
         await self.hooks.before(call)
-        return await self.hooks.after(call, await work())
+        try:
+            answer = await work()
+        except OSError as exc:
+            raise Internal(str(exc)) from exc
+        return await self.hooks.after(call, answer)
 
     # -- sandboxes
 

@@ -87,7 +87,7 @@ class EmbeddedRuntime(StatsCalls):
     async def pod_sandbox_status(
         self, pod_sandbox_id: str, verbose: bool = False
     ) -> v1.PodSandboxStatusResponse:
-        """Describe one sandbox and its containers. Raises NotFound."""
+        """Describe one sandbox; its containers are asked for one by one. Raises NotFound."""
         call = self._about_sandbox("PodSandboxStatus", pod_sandbox_id)
         return await self.core.through(call, partial(self._sandbox_status, pod_sandbox_id, verbose))
 
@@ -256,7 +256,6 @@ class EmbeddedRuntime(StatsCalls):
         return v1.PodSandboxStatusResponse(
             status=views.sandbox_status(sandbox),
             info={"note": NOTE, "ip": sandbox.ip} if verbose else {},
-            containers_statuses=self.core.statuses_in(sandbox),
             timestamp=self.core.clock.time_ns(),
         )
 

@@ -54,7 +54,9 @@ class State:
     def __init__(self) -> None:
         self.sandboxes: dict[str, SandboxRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
+        self._owners: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._members: dict[str, dict[str, ContainerRecord]] = {}
         self._next_address = 0
 
     # -- looking up
@@ -93,7 +95,7 @@ class State:
 
     def of_sandbox(self, sandbox_id: str) -> list[ContainerRecord]:
         """The containers of one sandbox, in order of creation."""
-        return [one for one in self.containers.values() if one.sandbox_id == sandbox_id]
+        return list(self._members.get(sandbox_id, {}).values())
 
     # -- adding and removing
 
@@ -126,21 +128,26 @@ class State:
 
     def add_sandbox(self, sandbox: SandboxRecord) -> None:
         """A sandbox is there; its name is reserved if it was not yet."""
-        self._names.setdefault(sandbox_name(sandbox.metadata), sandbox.id)
+        self._claim(sandbox_name(sandbox.metadata), sandbox.id)
         self.sandboxes[sandbox.id] = sandbox
 
     def add_container(self, container: ContainerRecord, sandbox: SandboxRecord) -> None:
         """A container is there; its name is reserved if it was not yet."""
         name = container_name(container.metadata, sandbox.metadata)
-        self._names.setdefault(name, container.id)
+        self._claim(name, container.id)
         self.containers[container.id] = container
+        self._members.setdefault(sandbox.id, {})[container.id] = container
 
     def drop(self, record_id: str) -> None:
         """Forget a sandbox, a container or a reservation, and free the name."""
         self.sandboxes.pop(record_id, None)
-        self.containers.pop(record_id, None)
-        for name in [name for name, owner in self._names.items() if owner == record_id]:
-            del self._names[name]
+        if container := self.containers.pop(record_id, None):
+            members = self._members[container.sandbox_id]
+            del members[record_id]
+            if not members:
+                del self._members[container.sandbox_id]
+        if name := self._names.pop(record_id, ""):
+            del self._owners[name]
 
     def new_address(self) -> str:
         """An address of the loopback range that no sandbox has.
@@ -159,13 +166,18 @@ class State:
         raise ResourceExhausted(msg)
 
     def _reserve(self, kind: str, name: str, owner: str) -> None:
-        holder = self._names.get(name)
+        holder = self._owners.get(name)
         if holder is not None:
             msg = (
                 f'failed to reserve {kind} name "{name}": name "{name}" is reserved for "{holder}"'
             )
             raise AlreadyExists(msg)
-        self._names[name] = owner
+        self._claim(name, owner)
+
+    def _claim(self, name: str, owner: str) -> None:
+        if name not in self._owners:
+            self._owners[name] = owner
+            self._names[owner] = name
 
 
 def _find(records: Mapping[str, Record], record_id: str) -> Record | None:

@@ -9,7 +9,15 @@ import anyio
 import pytest
 
 from nodeagent import rpc
-from nodeagent.embedded import Embedded, EmbeddedRuntime, Script, SimulatedBackend, open_embedded
+from nodeagent.embedded import (
+    ContainerRecord,
+    Embedded,
+    EmbeddedRuntime,
+    SandboxRecord,
+    Script,
+    SimulatedBackend,
+    open_embedded,
+)
 from nodeagent.proto.runtime import v1
 from nodeagent.testing.cri_configs import IMAGE, container_config, sandbox_config
 
@@ -385,3 +393,48 @@ async def test_a_failed_sandbox_leaves_its_name_free() -> None:
             with pytest.raises(rpc.Internal):
                 await embedded.runtime.run_pod_sandbox(sandbox_config())
         assert await embedded.runtime.list_pod_sandbox() == []
+
+
+async def test_what_the_machine_refuses_is_an_error_of_the_call() -> None:
+    class Full(SimulatedBackend):
+        async def create(self, container: object, sandbox: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    async with open_embedded(Full()) as embedded:
+        await embedded.images.pull_image(v1.ImageSpec(image=IMAGE))
+        with pytest.raises(rpc.Internal, match="No space left on device"):
+            await make(embedded.runtime)
+        assert await embedded.runtime.list_containers() == []
+
+
+async def test_a_start_that_its_caller_gave_up_is_known_to_have_happened() -> None:
+    class Slow(SimulatedBackend):
+        async def start(self, container: ContainerRecord, sandbox: SandboxRecord) -> int:
+            await anyio.sleep(10)
+            return await super().start(container, sandbox)
+
+    async with open_embedded(Slow()) as embedded:
+        await embedded.images.pull_image(v1.ImageSpec(image=IMAGE))
+        _, container_id = await make(embedded.runtime)
+        with anyio.move_on_after(1):
+            await embedded.runtime.start_container(container_id)
+        assert await state_of(embedded.runtime, container_id) is RUNNING
+
+
+async def test_a_container_that_is_starting_is_neither_started_twice_nor_removed() -> None:
+    class Slow(SimulatedBackend):
+        async def start(self, container: ContainerRecord, sandbox: SandboxRecord) -> int:
+            await anyio.sleep(10)
+            return await super().start(container, sandbox)
+
+    async with open_embedded(Slow()) as embedded:
+        await embedded.images.pull_image(v1.ImageSpec(image=IMAGE))
+        _, container_id = await make(embedded.runtime)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(embedded.runtime.start_container, container_id)
+            await anyio.sleep(1)
+            with pytest.raises(rpc.FailedPrecondition, match="starting"):
+                await embedded.runtime.start_container(container_id)
+            with pytest.raises(rpc.FailedPrecondition, match="starting"):
+                await embedded.runtime.remove_container(container_id)
+        assert await state_of(embedded.runtime, container_id) is RUNNING

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -180,14 +179,16 @@ class ProcessBackend:
             await to_thread.run_sync(self._kill_recorded, container.id)
             msg = f"the container did not start within {_START_SECONDS:g} s"
             raise Unavailable(msg)
-        if "pid" not in answer:
+        record = MonitorFile(**answer) if "pid" in answer else None
+        if record is None:
             end = await to_thread.run_sync(self.store.read_exit, container.id)
-            message = answer.get("error", "the monitor ended without a word")
-            raise StartError(end or Exit(128, self._clock.time_ns(), "StartError", message))
-        record = MonitorFile(**answer)
-        handle = await self._hold(record)
-        self._watch(container, handle)
-        return record.started_at
+            # An earlier start may have been taken for failed, and have succeeded.
+            record = await to_thread.run_sync(self.store.read_monitor, container.id)
+            if end is not None or record is None:
+                message = answer.get("error", "the monitor ended without a word")
+                raise StartError(end or Exit(128, self._clock.time_ns(), "StartError", message))
+        self._watch(container, await self._hold(record))
+        return record.started_at or self._clock.time_ns()
 
     def signal(self, container: ContainerRecord, number: int) -> None:
         """Signal its first process; all of it ends with that."""
@@ -336,7 +337,10 @@ class ProcessBackend:
             await to_thread.run_sync(kill_process, record.pid, record.start)
         message = "nobody saw how it ended: its monitor is gone"
         end = Exit(LOST_EXIT_CODE, self._clock.time_ns(), "Unknown", message)
-        await to_thread.run_sync(partial(self.store.save_exit, container.id, end))
+        try:
+            await to_thread.run_sync(self.store.save_exit, container.id, end)
+        except OSError as exc:
+            log.warning("exit_not_recorded", container_id=container.id, error=str(exc))
         return end
 
     def _kill_recorded(self, container_id: str) -> None:

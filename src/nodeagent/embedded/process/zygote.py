@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,7 +93,7 @@ class Zygote:
         for last_try in (False, True):
             mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                with theirs, tempfile.TemporaryFile() as file:
+                with theirs, open(os.memfd_create("spec"), "wb") as file:  # noqa: PTH123
                     file.write(json.dumps(spec).encode())
                     file.flush()
                     sock = self._running()
