@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -14,6 +13,9 @@ from typing import Any, Final
 
 import aiohttp
 import anyio
+
+from nodeagent.embedded import open_embedded
+from nodeagent.embedded.process import ProcessBackend
 
 DEADLINE: Final = 40.0
 
@@ -130,23 +132,11 @@ async def command(home: Path) -> AsyncIterator[Command]:
             if it.process is not None and it.process.returncode is None:
                 it.process.kill()
                 await it.process.wait()
-            for file in it.manifests.iterdir():
-                file.unlink()
-            if not await _nothing_runs(home):
-                await it.start("--stop-pods-on-exit")
-                await it.until(lambda: _nothing_runs(home))
-                await it.end()
+            await stop_containers(home / "root" / "embedded")
 
 
-async def _nothing_runs(home: Path) -> bool:
-    """Whether no container process of this test is left."""
-    mark = str(home / "root").encode()
-    for entry in list(Path("/proc").iterdir()):
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if mark in line and b"nodeagent\0run" not in line:
-                return False
-    return True
+async def stop_containers(state: Path) -> None:
+    """Stop what the embedded runtime left running, as its next server does."""
+    if state.is_dir():
+        async with open_embedded(ProcessBackend(state)) as runtime:
+            await runtime.stop_all(0)
