@@ -10,7 +10,7 @@ import click
 from nodeagent._version import __version__
 from nodeagent.cli.bench import bench
 from nodeagent.cli.embedded import embedded_runtime
-from nodeagent.cli.run import run
+from nodeagent.cli.run import describe, run
 from nodeagent.config import ConfigError
 
 USAGE_ERROR = 2
@@ -43,7 +43,7 @@ def invoke(args: list[str]) -> int:
         click.echo(f"nodeagent: {_one_line(error)}", err=True)
         return USAGE_ERROR if isinstance(error, click.UsageError) else error.exit_code
     except ConfigError as error:
-        click.echo(f"nodeagent: {error}", err=True)
+        click.echo(f"nodeagent: {describe(error)}", err=True)
         return USAGE_ERROR
     except (click.Abort, KeyboardInterrupt):
         return 130

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
+from nodeagent.journal import json_line
 from nodeagent.log import TRACE
 
 _BARE: Final = re.compile(r"[^\s\"=]+")
-_JSON_CHATTY: Final = 4
 _DEBUG_VERBOSITY: Final = 3
+_TRACE_VERBOSITY: Final = 5
 
 
 def set_up_logging(style: str, verbosity: int) -> None:
@@ -29,7 +29,7 @@ def set_up_logging(style: str, verbosity: int) -> None:
     logger = logging.getLogger("nodeagent")
     logger.handlers[:] = [handler]
     logger.propagate = False
-    if verbosity > _JSON_CHATTY:
+    if verbosity >= _TRACE_VERBOSITY:
         logger.setLevel(TRACE)
     else:
         logger.setLevel(logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO)
@@ -61,13 +61,14 @@ class TextFormatter(logging.Formatter):
 
 def _text(value: object) -> str:
     text = str(value)
-    if _BARE.fullmatch(text):
+    if _BARE.fullmatch(text) and text.isprintable():
         return text
-    return msgspec.json.encode(text).decode()
+    # File names and runtime messages may hold anything, and must not steer a terminal.
+    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object a line. A field named like one of ours gets a ``_`` behind its name."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; a traceback is a field of it."""
@@ -76,8 +77,9 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **_fields(record),
         }
+        for key, value in _fields(record).items():
+            entry[f"{key}_" if key in entry else key] = value
         if record.exc_info and record.exc_info[0] is not None:
             entry["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry, enc_hook=str).decode()
+        return json_line(entry).decode().removesuffix("\n")

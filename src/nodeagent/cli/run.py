@@ -12,8 +12,10 @@ import click
 from click.core import ParameterSource
 
 from nodeagent._version import __version__
+from nodeagent.aio import leaves
 from nodeagent.cli.params import Boolean, Duration
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
+from nodeagent.duration import format_duration
 from nodeagent.log import Log
 
 log = Log("cli")
@@ -35,14 +37,13 @@ def flag_of(field: str) -> str:
 @click.option(
     "--config",
     "config_file",
-    type=click.Path(path_type=Path),
+    default="",
     help="KubeletConfiguration file; flags take precedence over it.",
 )
 @click.option(
     "--pod-manifest-path",
     "static_pod_path",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="Directory with static pod manifests, or one manifest; may be given several times.",
 )
 @click.option(
@@ -56,14 +57,12 @@ def flag_of(field: str) -> str:
     "--root-dir",
     default="/var/lib/kubelet",
     show_default=True,
-    type=click.Path(path_type=Path),
     help="Where the agent keeps its state.",
 )
 @click.option(
     "--pod-logs-dir",
     default="/var/log/pods",
     show_default=True,
-    type=click.Path(path_type=Path),
     help="Where container logs are written.",
 )
 @click.option("--hostname-override", "node_name", default="", help="Default: the host's name.")
@@ -99,7 +98,7 @@ def flag_of(field: str) -> str:
 @click.option("--stop-pods-timeout", default="40s", show_default=True, type=Duration())
 @click.option("--welcome", is_flag=True, hidden=True)
 @click.pass_context
-def run(ctx: click.Context, /, config_file: Path | None, welcome: bool, **flags: Any) -> int:
+def run(ctx: click.Context, /, config_file: str, welcome: bool, **flags: Any) -> int:
     """Run the node agent until SIGTERM or SIGINT; pods go on running (as with the kubelet)."""
     from nodeagent.cli.log_setup import set_up_logging
 
@@ -110,14 +109,14 @@ def run(ctx: click.Context, /, config_file: Path | None, welcome: bool, **flags:
     }
     from_file: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
-    if config_file is not None:
-        loaded = load_kubelet_file(config_file)
+    if config_file:
+        loaded = load_kubelet_file(Path(config_file))
         from_file, notes = loaded.settings, loaded.warnings
     settings = {**flags, **from_file, **given}
     style = str(settings.pop("logging_format"))
     set_up_logging(style, int(settings.pop("verbosity")))
     for note in notes:
-        log.warning("config_file", file=str(config_file), note=note)
+        log.warning("config_file", file=config_file, note=note)
     config = make_config(settings)
     if welcome:
         click.echo(welcome_text(config))
@@ -135,8 +134,13 @@ def make_config(settings: Mapping[str, Any]) -> AgentConfig:
     try:
         return AgentConfig(**settings)
     except ConfigError as error:
-        text = f"{flag_of(error.field)}={error.value}: {error.allowed}"
-        raise click.UsageError(text) from error
+        raise click.UsageError(describe(error)) from error
+
+
+def describe(error: ConfigError) -> str:
+    """The flag, its value and what is allowed, on one line."""
+    value = format_duration(error.value) if isinstance(error.value, float) else error.value
+    return " ".join(f"{flag_of(error.field)}={value}: {error.allowed}".split())
 
 
 def serve(config: AgentConfig) -> int:
@@ -154,17 +158,10 @@ def serve(config: AgentConfig) -> int:
     try:
         return anyio.run(_serve, config, backend_options=options)
     except* StartError as group:
-        failed = _leaves(group)
+        failed = list(leaves(group))
     for error in failed:
         click.echo(f"nodeagent: {error}", err=True)
     return 1
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 async def _serve(config: AgentConfig) -> int:
@@ -201,17 +198,31 @@ def welcome_text(config: AgentConfig) -> str:
         else config.container_runtime_endpoint
     )
     paths = ", ".join(str(p) for p in config.manifest_paths)
+    healthz = _host_port(config.healthz_bind_address, config.healthz_port)
+    read_only = _host_port(config.read_only_address, config.read_only_port)
+    tries = []
+    if config.healthz_port:
+        tries.append(f"curl '{healthz}/healthz?verbose'")
+    if config.read_only_port:
+        tries.append(f"curl -s '{read_only}/pods' | python3 -m json.tool")
+    if config.healthz_port:
+        tries.append(f"curl '{healthz}/debug/journal?since=1m'")
+    if paths:
+        tries.append(f"edit, break or delete a file in {paths} and watch this log")
+    what = f"runs the pods in {paths}" if paths else "runs, without any manifest directory"
+    ending = "are stopped too" if config.stop_pods_on_exit else "run on"
     lines = [
-        f"nodeagent {__version__} runs the pods in {paths}",
+        f"nodeagent {__version__} {what}",
         f"  on {runtime}",
         f"  state in {config.root_dir}, container logs in {config.pod_logs_dir}",
         "",
-        "Try in another terminal:",
-        f"  curl '{config.healthz_bind_address}:{config.healthz_port}/healthz?verbose'",
-        f"  curl -s {config.read_only_address}:{config.read_only_port}/pods | python3 -m json.tool",
-        f"  curl '{config.healthz_bind_address}:{config.healthz_port}/debug/journal?since=1m'",
-        f"  edit, break or delete a file in {paths} and watch this log",
-        "Stop with Ctrl-C; the pods are stopped too.",
+        *(["Try in another terminal:"] if tries else []),
+        *(f"  {line}" for line in tries),
+        f"Stop with Ctrl-C; the pods {ending}.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _host_port(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

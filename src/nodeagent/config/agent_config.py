@@ -18,7 +18,9 @@ from typing import Final
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
 _EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
-_NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NODE_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NODE_NAME_LENGTH: Final = 253
 
 
 class ConfigError(ValueError):
@@ -109,16 +111,20 @@ class AgentConfig:
         self._check_endpoint("container_runtime_endpoint", self.container_runtime_endpoint)
         if self.image_service_endpoint:
             self._check_endpoint("image_service_endpoint", self.image_service_endpoint)
-        if self.node_name and not _NODE_NAME.fullmatch(self.node_name.lower()):
-            raise ConfigError(
-                "node_name",
-                self.node_name,
-                "must be a DNS subdomain: letters, digits, '-' and '.', at most 253 characters",
-            )
-        for name in ("node_ip", "healthz_bind_address", "read_only_address"):
+        self._check_node_name()
+        if self.node_ip and not _is_ip(self.node_ip):
+            raise ConfigError("node_ip", self.node_ip, "must be an IP address")
+        # An empty bind address would mean every address of the machine.
+        for name in ("healthz_bind_address", "read_only_address"):
             value = getattr(self, name)
-            if value and not _is_ip(value):
+            if not _is_ip(value):
                 raise ConfigError(name, value, "must be an IP address")
+        for server in self.cluster_dns:
+            if not _is_ip(server):
+                raise ConfigError("cluster_dns", server, "must be IP addresses")
+        for name in ("root_dir", "pod_logs_dir"):
+            if not str(getattr(self, name)):
+                raise ConfigError(name, "", "must be a directory")
 
     def _check_numbers(self) -> None:
         for name in ("healthz_port", "read_only_port"):
@@ -149,11 +155,20 @@ class AgentConfig:
             if value < 0:
                 raise ConfigError(name, value, "must not be negative")
 
+    def _check_node_name(self) -> None:
+        name = self.effective_node_name
+        if len(name) > _NODE_NAME_LENGTH or not _NODE_NAME.fullmatch(name):
+            raise ConfigError(
+                "node_name",
+                self.node_name or name,
+                "must be a DNS subdomain: letters, digits, '-' and '.', at most 253 characters",
+            )
+
     @staticmethod
     def _check_endpoint(field: str, endpoint: str) -> None:
         if endpoint in _EMBEDDED:
             return
-        if not endpoint.startswith("unix:///"):
+        if not endpoint.startswith("unix:///") or not endpoint.removeprefix("unix:///"):
             raise ConfigError(
                 field, endpoint, f"must be unix:///path/to.sock, or {' or '.join(_EMBEDDED[::2])}"
             )

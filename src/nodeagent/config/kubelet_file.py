@@ -1,11 +1,13 @@
 """The kubelet's configuration file, as far as this version acts on it.
 
 Every field of KubeletConfiguration v1beta1 may stand in the file; one that is not acted on yet
-is named in a warning, so nothing is silently ignored.
+is named in a warning, so nothing is silently ignored. As with the kubelet, relative paths start
+at the file's directory, and a duration of zero means the default (kubeadm writes such files).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,16 +15,16 @@ from typing import Any, Final
 import msgspec
 
 from nodeagent.api.decode import decode_node
+from nodeagent.api.problems import FieldProblem
 from nodeagent.api.splitting import load_documents
-from nodeagent.config.agent_config import ConfigError
-from nodeagent.duration import parse_duration
+from nodeagent.config.agent_config import AgentConfig, ConfigError
+from nodeagent.duration import format_duration, parse_duration
 
 _API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
-_DURATIONS: Final = {
-    "file_check_frequency": "fileCheckFrequency",
-    "sync_frequency": "syncFrequency",
-    "runtime_request_timeout": "runtimeRequestTimeout",
-}
+_DURATIONS: Final = ("file_check_frequency", "sync_frequency", "runtime_request_timeout")
+_PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
+_RENAMED: Final = {"address": "read_only_address"}
+"""Fields whose setting has another name."""
 
 
 class _Logging(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,7 +52,8 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     max_parallel_image_pulls: int | None = None
     registry_pull_qps: int | None = msgspec.field(name="registryPullQPS", default=None)
     registry_burst: int | None = None
-    resolv_conf: str = ""
+    resolv_conf: str | None = None
+    """Empty: the node has none."""
     cluster_dns: tuple[str, ...] = msgspec.field(name="clusterDNS", default=())
     cluster_domain: str = ""
     cgroup_root: str = ""
@@ -79,8 +82,11 @@ def load_kubelet_file(path: Path) -> LoadedFile:
     if len(documents) != 1:
         raise ConfigError("config", path, f"must hold one document, has {len(documents)}")
     document = documents[0]
-    if document.error is not None or document.root is None:
-        raise ConfigError("config", path, str(document.error or "is empty"))
+    if document.error is not None:
+        fault = FieldProblem("", document.error.message, document.error.line, document.error.column)
+        raise ConfigError("config", path, str(fault))
+    if document.root is None:
+        raise ConfigError("config", path, "is empty")
     decoded = decode_node(document.root, KubeletConfiguration)
     if decoded.value is None:
         raise ConfigError("config", path, "; ".join(str(e) for e in decoded.errors))
@@ -96,23 +102,59 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
     if file.kind != "KubeletConfiguration" or file.api_version != _API_VERSION:
         allowed = f"must be kind KubeletConfiguration of apiVersion {_API_VERSION}"
         raise ConfigError("config", path, allowed)
-    given: dict[str, Any] = {
-        "static_pod_path": (file.static_pod_path,) if file.static_pod_path else (),
-        "read_only_address": file.address,
-        "logging_format": file.logging.format,
-        "verbosity": file.logging.verbosity,
+    settings = {
+        name: value
+        for name in KubeletConfiguration.__struct_fields__
+        if name not in ("api_version", "kind", "logging")
+        and ((value := getattr(file, name)) not in (None, "", ()) or _empty_counts(name, value))
     }
-    for name in KubeletConfiguration.__struct_fields__:
-        if name not in ("api_version", "kind", "logging", "address", "static_pod_path"):
-            given[name] = getattr(file, name)
-    settings = {name: value for name, value in given.items() if value not in (None, "", ())}
-    for name, field in _DURATIONS.items():
+    for name in _DURATIONS:
         if name in settings:
-            try:
-                settings[name] = parse_duration(settings[name])
-            except ValueError as error:
-                raise ConfigError("config", path, f"{field}: {error}") from error
-    if settings.get("logging_format", "text") not in ("text", "json"):
-        allowed = f"logging.format: {file.logging.format!r} is not text or json"
+            settings[name] = _duration(path, name, settings[name])
+            if settings[name] == 0:
+                del settings[name]
+    for name in _PATHS:
+        if settings.get(name):
+            # An absolute path stays as it is.
+            settings[name] = path.parent.absolute() / settings[name]
+    if settings.get("max_parallel_image_pulls", 0) > 1:
+        settings.setdefault("serialize_image_pulls", False)
+    settings = {_RENAMED.get(name, name): value for name, value in settings.items()}
+    _check(path, settings)
+    return settings | _logging(path, file.logging)
+
+
+def _empty_counts(name: str, value: object) -> bool:
+    return name == "resolv_conf" and value is not None
+
+
+def _duration(path: Path, name: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError("config", path, f"{_field(name)}: {error}") from error
+
+
+def _check(path: Path, settings: Mapping[str, Any]) -> None:
+    """Name the file and the field of a bad value, not a flag that nobody gave."""
+    for name, value in settings.items():
+        try:
+            AgentConfig(**{name: value})
+        except ConfigError as error:
+            shown = format_duration(value) if isinstance(value, float) else error.value
+            text = f"{_field(name)}: {shown} {error.allowed}"
+            raise ConfigError("config", path, text) from error
+
+
+def _field(name: str) -> str:
+    original = {new: old for old, new in _RENAMED.items()}.get(name, name)
+    encoded = {f.name: f.encode_name for f in msgspec.structs.fields(KubeletConfiguration)}
+    return encoded[original]
+
+
+def _logging(path: Path, logging: _Logging) -> dict[str, Any]:
+    if logging.format not in ("", "text", "json"):
+        allowed = f"logging.format: {logging.format!r} is not text or json"
         raise ConfigError("config", path, allowed)
-    return settings
+    given = {"logging_format": logging.format, "verbosity": logging.verbosity}
+    return {name: value for name, value in given.items() if value not in ("", None)}

@@ -1,0 +1,195 @@
+"""The agent's settings: defaults, what is refused, and what follows from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, default_node_name
+
+
+def test_the_defaults_are_the_kubelets_and_nothing_listens() -> None:
+    config = AgentConfig()
+    assert config.container_runtime_endpoint == DEFAULT_ENDPOINT
+    assert DEFAULT_ENDPOINT == "unix:///run/containerd/containerd.sock"
+    assert (config.healthz_port, config.read_only_port) == (0, 0)
+    assert (config.healthz_bind_address, config.read_only_address) == ("127.0.0.1", "127.0.0.1")
+    assert (config.file_check_frequency, config.sync_frequency) == (20.0, 60.0)
+    assert (config.housekeeping_period, config.relist_period) == (2.0, 1.0)
+    assert (config.relist_threshold, config.runtime_request_timeout) == (180.0, 120.0)
+    assert (config.registry_pull_qps, config.registry_burst) == (5.0, 10)
+    assert config.serialize_image_pulls
+    assert not config.stop_pods_on_exit
+    assert config.manifest_paths == ()
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        AgentConfig().healthz_port = 1  # type: ignore[misc]
+
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("healthz_port", 70000, "must be a port between 1 and 65535, or 0 for none"),
+    ("healthz_port", -1, "must be a port between 1 and 65535, or 0 for none"),
+    ("read_only_port", 65536, "must be a port between 1 and 65535, or 0 for none"),
+    *(
+        (name, value, "must be longer than 0 seconds")
+        for name in (
+            "file_check_frequency",
+            "sync_frequency",
+            "housekeeping_period",
+            "relist_period",
+            "relist_threshold",
+            "inspection_timeout",
+            "runtime_request_timeout",
+            "stop_pods_timeout",
+        )
+        for value in (0, -1.5)
+    ),
+    ("sync_frequency", math.nan, "must be longer than 0 seconds"),
+    ("inspection_concurrency", 0, "must be at least 1"),
+    ("journal_size", 0, "must be at least 1"),
+    ("max_parallel_image_pulls", -1, "must not be negative"),
+    ("registry_pull_qps", -0.1, "must not be negative"),
+    ("registry_burst", -1, "must not be negative"),
+    ("node_ip", "localhost", "must be an IP address"),
+    ("node_ip", "10.0.0.1/24", "must be an IP address"),
+    ("healthz_bind_address", "localhost", "must be an IP address"),
+    ("healthz_bind_address", "", "must be an IP address"),
+    ("read_only_address", "", "must be an IP address"),
+    ("root_dir", "", "must be a directory"),
+    ("pod_logs_dir", "", "must be a directory"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "allowed"), REFUSED)
+def test_what_cannot_be_used_is_named_with_its_value(field: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(**{field: value})
+    assert (caught.value.field, caught.value.allowed) == (field, allowed)
+    assert caught.value.value is value
+    assert str(caught.value) == f"{field}={value}: {allowed}"
+    assert isinstance(caught.value, ValueError)
+
+
+def test_name_servers_must_be_addresses() -> None:
+    with pytest.raises(ConfigError, match=r"cluster_dns=dns\.local: must be IP addresses"):
+        AgentConfig(cluster_dns=("10.96.0.10", "dns.local"))
+    assert AgentConfig(cluster_dns=("10.96.0.10", "fd00::a")).cluster_dns == (
+        "10.96.0.10",
+        "fd00::a",
+    )
+
+
+def test_both_listeners_on_one_port_are_refused() -> None:
+    with pytest.raises(ConfigError, match="read_only_port=10248: is the healthz port already"):
+        AgentConfig(healthz_port=10248, read_only_port=10248)
+    AgentConfig(healthz_port=0, read_only_port=0)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "tcp://127.0.0.1:1",
+        "/run/containerd/containerd.sock",
+        "unix://run/x.sock",
+        "unix:///",
+        "unix:",
+        "embedded:docker",
+        "Embedded",
+        "npipe:////./pipe/x",
+    ],
+)
+def test_an_endpoint_is_a_socket_or_the_embedded_runtime(endpoint: str) -> None:
+    allowed = "must be unix:///path/to.sock, or embedded or embedded:simulated"
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(container_runtime_endpoint=endpoint)
+    assert caught.value.allowed == allowed
+    if endpoint:
+        with pytest.raises(ConfigError, match="image_service_endpoint"):
+            AgentConfig(image_service_endpoint=endpoint)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "backend"),
+    [
+        ("unix:///run/x.sock", ""),
+        ("embedded", "process"),
+        ("embedded:process", "process"),
+        ("embedded:simulated", "simulated"),
+    ],
+)
+def test_the_endpoint_tells_the_embedded_backend(endpoint: str, backend: str) -> None:
+    assert AgentConfig(container_runtime_endpoint=endpoint).embedded == backend
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a_b", "-a", "a-", ".a", "a.", "a..b", "a.-b", "a b", "é", "a\n", "a" * 254, "a/b"],
+)
+def test_a_node_name_must_be_a_dns_subdomain(name: str) -> None:
+    with pytest.raises(ConfigError, match="must be a DNS subdomain") as caught:
+        AgentConfig(node_name=name)
+    assert caught.value.value == name
+
+
+@pytest.mark.parametrize("name", ["a", "Node-1", "n1.example.com", "0", "a" * 253, "a--b"])
+def test_a_node_name_counts_in_lower_case(name: str) -> None:
+    assert AgentConfig(node_name=name).effective_node_name == name.lower()
+
+
+def test_without_a_name_the_host_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: " My-Host.Lan\n")
+    assert default_node_name() == "my-host.lan"
+    assert AgentConfig().effective_node_name == "my-host.lan"
+    monkeypatch.setattr(socket, "gethostname", lambda: "")
+    assert default_node_name() == "localhost"
+
+
+def test_a_host_name_that_cannot_name_a_node_is_refused_unless_another_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "my_host")
+    with pytest.raises(ConfigError, match="node_name=my_host: must be a DNS subdomain"):
+        AgentConfig()
+    assert AgentConfig(node_name="mine").effective_node_name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("a", ["a"]),
+        (Path("a"), ["a"]),
+        ("", []),
+        ((), []),
+        (("a", Path("b"), "a", "./a", "b/../b"), ["a", "b"]),
+        (["", "a"], ["a"]),
+        (("b", "a"), ["b", "a"]),
+    ],
+)
+def test_manifest_paths_are_absolute_in_order_and_without_repeats(
+    given: Any, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = AgentConfig(static_pod_path=given)
+    assert config.manifest_paths == tuple(Path(os.path.realpath(tmp_path)) / n for n in names)
+
+
+def test_a_link_is_kept_as_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    config = AgentConfig(static_pod_path=tmp_path / "link" / "")
+    assert config.manifest_paths == (tmp_path / "link",)
+
+
+def test_every_setting_is_documented() -> None:
+    text = AgentConfig.__doc__ or ""
+    for field in dataclasses.fields(AgentConfig):
+        assert f"\n        {field.name}: " in text

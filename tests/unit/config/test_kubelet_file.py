@@ -1,0 +1,236 @@
+"""The kubelet's configuration file, as people and kubeadm write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.config import AgentConfig, ConfigError, KubeletConfiguration, load_kubelet_file
+from nodeagent.config.kubelet_file import LoadedFile
+
+HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+
+def load(directory: Path, text: str | bytes, *, head: str = HEAD) -> LoadedFile:
+    path = directory / "config.yaml"
+    path.write_bytes(head.encode() + (text if isinstance(text, bytes) else text.encode()))
+    return load_kubelet_file(path)
+
+
+def refusal(directory: Path, text: str | bytes, *, head: str = HEAD) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(directory, text, head=head)
+    assert caught.value.field == "config"
+    assert caught.value.value == directory / "config.yaml"
+    return caught.value.allowed
+
+
+def test_every_field_that_is_acted_on_becomes_a_setting(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        """
+staticPodPath: /etc/kubernetes/manifests
+containerRuntimeEndpoint: unix:///run/x.sock
+imageServiceEndpoint: unix:///run/y.sock
+podLogsDir: /var/log/mine
+healthzPort: 1
+healthzBindAddress: 127.0.0.2
+readOnlyPort: 2
+address: 127.0.0.3
+fileCheckFrequency: 5s
+syncFrequency: 1m30s
+runtimeRequestTimeout: 500ms
+serializeImagePulls: false
+maxParallelImagePulls: 3
+registryPullQPS: 0
+registryBurst: 7
+resolvConf: /run/resolv.conf
+clusterDNS: [10.96.0.10, "fd00::a"]
+clusterDomain: cluster.local
+cgroupRoot: /kube
+logging: {format: json, verbosity: 4}
+""",
+    )
+    assert loaded.warnings == ()
+    assert loaded.settings == {
+        "static_pod_path": Path("/etc/kubernetes/manifests"),
+        "container_runtime_endpoint": "unix:///run/x.sock",
+        "image_service_endpoint": "unix:///run/y.sock",
+        "pod_logs_dir": Path("/var/log/mine"),
+        "healthz_port": 1,
+        "healthz_bind_address": "127.0.0.2",
+        "read_only_port": 2,
+        "read_only_address": "127.0.0.3",
+        "file_check_frequency": 5.0,
+        "sync_frequency": 90.0,
+        "runtime_request_timeout": 0.5,
+        "serialize_image_pulls": False,
+        "max_parallel_image_pulls": 3,
+        "registry_pull_qps": 0,
+        "registry_burst": 7,
+        "resolv_conf": Path("/run/resolv.conf"),
+        "cluster_dns": ("10.96.0.10", "fd00::a"),
+        "cluster_domain": "cluster.local",
+        "cgroup_root": "/kube",
+        "logging_format": "json",
+        "verbosity": 4,
+    }
+    known = {n for n in loaded.settings if n not in ("logging_format", "verbosity")}
+    AgentConfig(**{name: loaded.settings[name] for name in known})
+    acted_on = set(KubeletConfiguration.__struct_fields__) - {"api_version", "kind", "logging"}
+    assert len(known) == len(acted_on)
+
+
+def test_an_empty_configuration_sets_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == LoadedFile({}, ())
+
+
+def test_a_zero_duration_means_the_default_as_kubeadm_writes_it(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        """
+authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s, enabled: true}}
+clusterDNS: [10.96.0.10]
+cpuManagerReconcilePeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}}, verbosity: 0}
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+staticPodPath: /etc/kubernetes/manifests
+syncFrequency: 0s
+""",
+    )
+    assert loaded.settings == {
+        "cluster_dns": ("10.96.0.10",),
+        "healthz_bind_address": "127.0.0.1",
+        "healthz_port": 10248,
+        "static_pod_path": Path("/etc/kubernetes/manifests"),
+        "verbosity": 0,
+    }
+    told = "\n".join(loaded.warnings)
+    for field in (
+        "authentication",
+        "cpuManagerReconcilePeriod",
+        "logging.flushFrequency",
+        "logging.options",
+        "rotateCertificates",
+    ):
+        assert f"{field}: not acted on by this version" in told
+
+
+def test_zero_ports_and_counts_count(tmp_path: Path) -> None:
+    text = "healthzPort: 0\nreadOnlyPort: 0\nregistryBurst: 0\nserializeImagePulls: false\n"
+    assert load(tmp_path, text).settings == {
+        "healthz_port": 0,
+        "read_only_port": 0,
+        "registry_burst": 0,
+        "serialize_image_pulls": False,
+    }
+
+
+def test_empty_text_and_null_mean_the_default(tmp_path: Path) -> None:
+    text = 'containerRuntimeEndpoint: ""\naddress: ""\nhealthzPort: null\nclusterDNS: []\n'
+    assert load(tmp_path, text).settings == {}
+
+
+def test_no_resolver_file_is_a_setting_of_its_own(tmp_path: Path) -> None:
+    assert load(tmp_path, 'resolvConf: ""\n').settings == {"resolv_conf": ""}
+    assert load(tmp_path, "resolvConf: null\n").settings == {}
+
+
+def test_relative_paths_start_at_the_files_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "staticPodPath: manifests\nresolvConf: ../resolv.conf\npodLogsDir: logs\n"
+    wanted = {
+        "static_pod_path": tmp_path / "manifests",
+        "resolv_conf": tmp_path / "../resolv.conf",
+        "pod_logs_dir": tmp_path / "logs",
+    }
+    assert load(tmp_path, text).settings == wanted
+    monkeypatch.chdir(tmp_path)
+    assert load_kubelet_file(Path("config.yaml")).settings == wanted
+
+
+def test_parallel_pulls_end_the_serial_ones_unless_told_otherwise(tmp_path: Path) -> None:
+    assert load(tmp_path, "maxParallelImagePulls: 5\n").settings == {
+        "max_parallel_image_pulls": 5,
+        "serialize_image_pulls": False,
+    }
+    assert load(tmp_path, "maxParallelImagePulls: 1\n").settings == {"max_parallel_image_pulls": 1}
+
+
+def test_json_is_read_too(tmp_path: Path) -> None:
+    text = (
+        '{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",'
+        ' "readOnlyPort": 5}'
+    )
+    assert load(tmp_path, text, head="").settings == {"read_only_port": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("syncFrequency: 5x\n", "syncFrequency: '5x' is not a duration"),
+        ("syncFrequency: -5s\n", "syncFrequency: -5s must be longer than 0 seconds"),
+        ("syncFrequency: 5\n", "syncFrequency: "),
+        ("healthzPort: 70000\n", "healthzPort: 70000 must be a port between 1 and 65535"),
+        ("healthzPort: web\n", "healthzPort: "),
+        ("healthzBindAddress: localhost\n", "healthzBindAddress: localhost must be an IP address"),
+        ("address: nowhere\n", "address: nowhere must be an IP address"),
+        ("registryPullQPS: -1\n", "registryPullQPS: -1 must not be negative"),
+        ("clusterDNS: [dns]\n", "clusterDNS: dns must be IP addresses"),
+        ("containerRuntimeEndpoint: tcp://x\n", "containerRuntimeEndpoint: tcp://x must be unix:"),
+        ("logging: {format: xml}\n", "logging.format: 'xml' is not text or json"),
+        ("logging: {verbosity: lots}\n", "logging.verbosity: "),
+        ("readOnlyPort: 1\nreadOnlyPort: 2\n", "readOnlyPort"),
+        ("a: [\n", "line 4"),
+        ("---\na: 1\n", "must hold one document, has 2"),
+        (b"clusterDomain: \xff\n", "not UTF-8"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_field(tmp_path: Path, text: str | bytes, told: str) -> None:
+    assert told in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "a: b\n",
+        "kind: KubeletConfiguration\n",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\n",
+        "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n",
+        "apiVersion: v1\nkind: Pod\n",
+    ],
+)
+def test_another_kind_or_version_is_refused(tmp_path: Path, head: str) -> None:
+    assert refusal(tmp_path, "", head=head) == (
+        "must be kind KubeletConfiguration of apiVersion kubelet.config.k8s.io/v1beta1"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_an_empty_file_is_refused(tmp_path: Path, text: str) -> None:
+    assert refusal(tmp_path, text, head="") == "must hold one document, has 0"
+
+
+def test_what_is_no_object_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "- a\n", head="")
+    assert refusal(tmp_path, "text\n", head="")
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
+        load_kubelet_file(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_kubelet_file(tmp_path)
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "healthzPort: web\nregistryBurst: many\n")
+    assert "healthzPort" in told
+    assert "registryBurst" in told
+    assert "\n" not in told
