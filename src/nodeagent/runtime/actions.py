@@ -202,13 +202,21 @@ def _plan_containers(
 
 
 def _plan_strangers(plan: Plan, pod: Pod, status: PodRuntimeStatus) -> None:
-    """Stop what runs under a name that has left the spec."""
+    """Stop what runs under a name that has left the spec, and all but the newest of a name."""
     spec = pod.spec
     names = {c.name for c in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)}
+    newest: set[str] = set()
     for record in status.containers:
-        if record.name not in names and record.state is ContainerState.RUNNING:
+        if record.state is not ContainerState.RUNNING:
+            continue
+        if record.name not in names:
             message = f"Container {record.name} is no longer in the pod's spec"
-            plan.kills.append(ContainerToKill(record.id, record.name, message))
+        elif record.name in newest:
+            message = f"Container {record.name} runs in a newer instance"
+        else:
+            newest.add(record.name)
+            continue
+        plan.kills.append(ContainerToKill(record.id, record.name, message))
 
 
 def _plan_regular(

@@ -24,11 +24,12 @@ from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.images import ImageManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.reasons import ReasonCache
-from nodeagent.runtime.sandboxes import SandboxMaker, split_strays
+from nodeagent.runtime.sandboxes import SandboxMaker
 from nodeagent.runtime.services import ContainerRuntime, ImagePuller
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
 from nodeagent.runtime.starting import ContainerStarter
 from nodeagent.runtime.stopping import Stopper
+from nodeagent.runtime.strays import split_strays
 
 
 class RuntimeManager:
@@ -119,8 +120,7 @@ class RuntimeManager:
         self.observe_exits(status)
         status, strays = split_strays(status)
         if strays:
-            self._context.note("StraySandboxes", uid, "made by a call that came too late")
-            await self._stopper.stop_sandboxes(uid, strays)
+            await self._stopper.clear_strays(uid, strays)
         actions = compute_pod_actions(
             pod,
             status,

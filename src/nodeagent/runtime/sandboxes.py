@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from anyio import to_thread
 
 from nodeagent.api import Pod
-from nodeagent.model import PodRuntimeStatus, PodUID, SandboxID, SandboxState, SyncError
+from nodeagent.model import PodUID, SandboxID, SyncError
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 from nodeagent.runtime.context import RuntimeContext
@@ -31,27 +31,6 @@ class ReadySandbox:
     id: SandboxID
     config: v1.PodSandboxConfig
     ips: tuple[str, ...]
-
-
-def split_strays(status: PodRuntimeStatus) -> tuple[PodRuntimeStatus, tuple[SandboxID, ...]]:
-    """Tell ready sandboxes that nothing was ever put into from the one that is in use.
-
-    Such a sandbox is left behind by a creation whose answer came too late. It is no reason
-    to restart the pod: it is stopped, and the rest of the status stands.
-
-    Returns:
-        The status without the strays, and their ids.
-    """
-    ready = [s for s in status.sandboxes if s.state is SandboxState.READY]
-    if len(ready) < 2:
-        return status, ()
-    used = {c.sandbox_id for c in status.containers}
-    keep = [s for s in ready if s.id in used] or ready[:1]
-    strays = tuple(s.id for s in ready if s not in keep)
-    if len(keep) > 1 or not strays:
-        return status, ()
-    left = tuple(s for s in status.sandboxes if s.id not in strays)
-    return replace(status, sandboxes=left), strays
 
 
 def network_ips(network: v1.PodSandboxNetworkStatus | None) -> tuple[str, ...]:

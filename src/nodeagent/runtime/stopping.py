@@ -16,6 +16,7 @@ from nodeagent.runtime import names
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import SyncReason, describe
 from nodeagent.runtime.grace import container_grace, stop_timeout
+from nodeagent.runtime.strays import Strays
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,24 @@ class Stopper:
             self._context.note("SandboxStopped", uid, "", took, id=sandbox)
             self._context.acted(uid, "sandbox stopped")
         return failures
+
+    async def clear_strays(self, uid: str, strays: Strays) -> None:
+        """Clear away what late calls left behind; what fails is tried again next time."""
+        context = self._context
+        context.note(
+            "StraysCleared",
+            uid,
+            "left behind by calls whose answers came too late",
+            sandboxes=list(strays.sandboxes),
+            containers=[c.id for c in strays.containers],
+        )
+        await self.stop_sandboxes(uid, strays.sandboxes)
+        for container in strays.containers:
+            try:
+                await context.runtime.remove_container(container.id)
+            except RpcError as error:
+                context.note("StrayNotRemoved", uid, describe(error), container=container.name)
+        context.acted(uid, "strays cleared")
 
     async def _all_of(
         self, status: PodRuntimeStatus, *, unseen: bool

@@ -166,8 +166,11 @@ class Oracle:
     def in_place(self, base: Expected) -> Expected:
         give_up = Expected(True, False, base.sandbox_id, base.attempt)
         ephemeral = tuple(c.name for c in self.spec.ephemeral_containers if self.latest(c) is None)
+        running = self.status.running
         kills: set[tuple[str, str]] = {
-            (c.id, "") for c in self.status.running if not self.in_spec(c.name)
+            (c.id, "")
+            for place, c in enumerate(running)
+            if not self.in_spec(c.name) or any(n.name == c.name for n in running[:place])
         }
         init = self.init()
         if init is None:

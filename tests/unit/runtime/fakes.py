@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,14 @@ from nodeagent.api import Container, ObjectMeta, Pod, PodSpec
 from nodeagent.cri.pods import PodLister
 from nodeagent.model import PodRuntimeStatus, PodUID
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import AlreadyExists, NotFound, RpcError
+from nodeagent.rpc import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    RpcError,
+    Unknown,
+)
 from nodeagent.runtime.events import EventType
 from nodeagent.runtime.settings import RuntimeSettings
 
@@ -97,10 +104,23 @@ class Made:
     exit_code: int = 0
     stop_timeout: int | None = None
 
+    @property
+    def name(self) -> str:
+        return _meta(self.config).name
+
 
 def _meta(config: v1.ContainerConfig) -> v1.ContainerMetadata:
     assert config.metadata is not None
     return config.metadata
+
+
+@dataclass
+class _Pending:
+    """Something that the runtime will have done in a while."""
+
+    due: float
+    name: object
+    happen: Callable[[], None]
 
 
 class FakeRuntime:
@@ -119,8 +139,12 @@ class FakeRuntime:
         self.stop_seconds: dict[str, float] = {}
         self._failures: dict[str, list[RpcError]] = {}
         self._late: dict[str, list[RpcError]] = {}
+        self._slow: dict[str, list[float]] = {}
+        self._pending: list[_Pending] = []
         self._hangs: set[str] = set()
         self._ids = itertools.count(1)
+        self._quiet = False
+        self.starts: Counter[str] = Counter()
 
     def fail(self, method: str, error: RpcError, times: int = 1) -> None:
         """Let the next calls of a method fail before they have an effect."""
@@ -130,6 +154,13 @@ class FakeRuntime:
         """Let the next call of a method have its effect and fail all the same."""
         self._late.setdefault(method, []).append(error)
 
+    def slow(self, method: str, seconds: float) -> None:
+        """Let the next call of a method go unanswered and have its effect later.
+
+        Until then the runtime says that the name is reserved.
+        """
+        self._slow.setdefault(method, []).append(seconds)
+
     def hang(self, method: str) -> None:
         """Let all calls of a method wait for ever."""
         self._hangs.add(method)
@@ -137,6 +168,13 @@ class FakeRuntime:
     def unhang(self) -> None:
         """Let calls that come from now on go through."""
         self._hangs.clear()
+
+    def heal(self) -> None:
+        """Forget all faults that were ordered."""
+        self._hangs.clear()
+        self._failures.clear()
+        self._late.clear()
+        self._slow.clear()
 
     def copy_sandbox(self, source: str, sid: str, attempt: int) -> Sandbox:
         """Make another ready sandbox of the same pod."""
@@ -173,12 +211,22 @@ class FakeRuntime:
         return sorted(m.attempt for m in made if m.name == name)
 
     async def status(self, uid: PodUID = UID) -> PodRuntimeStatus:
-        """The pod as a fresh look at the runtime shows it."""
-        lister = PodLister(self)
-        pod = await lister.get_pod(uid)
-        return PodRuntimeStatus(uid) if pod is None else await lister.inspect(pod)
+        """The pod as a fresh look at the runtime shows it, whatever faults are ordered."""
+        self._quiet = True
+        try:
+            lister = PodLister(self)
+            pod = await lister.get_pod(uid)
+            return PodRuntimeStatus(uid) if pod is None else await lister.inspect(pod)
+        finally:
+            self._quiet = False
 
     async def _enter(self, method: str) -> None:
+        due = [p for p in self._pending if p.due <= anyio.current_time()]
+        self._pending = [p for p in self._pending if p not in due]
+        for pending in due:
+            pending.happen()
+        if self._quiet:
+            return
         self.calls[method] += 1
         self.order.append(method)
         await anyio.lowlevel.checkpoint()
@@ -186,6 +234,16 @@ class FakeRuntime:
             await anyio.sleep_forever()
         if failures := self._failures.get(method):
             raise failures.pop(0)
+
+    def _happen(self, method: str, name: object, happen: Callable[[], None]) -> None:
+        """Let a call have its effect, now or later."""
+        if any(p.name == name for p in self._pending):
+            raise Unknown("the name is reserved for another")
+        if slow := self._slow.get(method):
+            due = anyio.current_time() + slow.pop(0)
+            self._pending.append(_Pending(due, name, happen))
+            raise DeadlineExceeded("no answer")
+        happen()
 
     def _leave(self, method: str) -> None:
         if late := self._late.get(method):
@@ -199,7 +257,11 @@ class FakeRuntime:
             if other.config.metadata == config.metadata:
                 raise AlreadyExists("the name is taken")
         sandbox = Sandbox(f"s{next(self._ids)}", config)
-        self.sandboxes[sandbox.id] = sandbox
+
+        def happen() -> None:
+            self.sandboxes[sandbox.id] = sandbox
+
+        self._happen("run_pod_sandbox", config.metadata, happen)
         self._leave("run_pod_sandbox")
         return sandbox.id
 
@@ -271,13 +333,21 @@ class FakeRuntime:
             if (_meta(other.config), other.config.labels) == (_meta(config), config.labels):
                 raise AlreadyExists("the name is taken")
         made = Made(f"c{next(self._ids)}", pod_sandbox_id, config)
-        self.containers[made.id] = made
+
+        def happen() -> None:
+            self.containers[made.id] = made
+
+        self._happen("create_container", (_meta(config), config.labels), happen)
         self._leave("create_container")
         return made.id
 
     async def start_container(self, container_id: str) -> None:
         await self._enter("start_container")
-        self.containers[container_id].state = RUNNING
+        made = self.containers[container_id]
+        if made.state is not CREATED:
+            raise FailedPrecondition("it is not in the created state")
+        made.state = RUNNING
+        self.starts[made.name] += 1
         self._leave("start_container")
 
     async def stop_container(self, container_id: str, timeout: int) -> None:

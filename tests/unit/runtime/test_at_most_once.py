@@ -178,6 +178,18 @@ async def test_a_sandbox_that_appears_too_late_is_stopped_and_the_pod_goes_on(
     assert runtime.attempts("web") == [0]
 
 
+async def test_a_container_that_appears_too_late_is_removed_and_the_pod_goes_on(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    await manager.sync_pod(make_pod(), await runtime.status(), {})
+    runtime.copy_container("c2", "late", "s1", attempt=1)
+    runtime.containers["late"].state = CREATED
+    result = await manager.sync_pod(make_pod(), await runtime.status(), {})
+    assert result.did_something
+    assert list(runtime.containers) == ["c2"]
+    assert runtime.newest("web").state is RUNNING
+
+
 async def test_two_sandboxes_in_use_are_both_replaced(
     runtime: FakeRuntime, manager: RuntimeManager
 ) -> None:

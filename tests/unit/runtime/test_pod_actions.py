@@ -233,6 +233,12 @@ class TestRegularContainers:
         assert [k.name for k in actions.containers_to_kill] == ["old"]
         assert not actions.kill_pod
 
+    def test_only_the_newest_running_instance_stays(self) -> None:
+        older = record(id=ContainerID("older"))
+        actions = compute_pod_actions(make_pod(), status(record(), older))
+        assert [k.id for k in actions.containers_to_kill] == ["older"]
+        assert actions.containers_to_start == ()
+
     def test_a_vanished_container_that_may_run_once_does_not_run_again(self) -> None:
         pod = make_pod(make_container(), make_container("other"), restart_policy="Never")
         actions = compute_pod_actions(pod, status(record("other")), ran_before={"web"})
