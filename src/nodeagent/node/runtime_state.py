@@ -92,14 +92,15 @@ class RuntimeState:
             await self._once()
 
     async def _once(self) -> None:
+        began = anyio.current_time()
         try:
             with anyio.fail_after(self._staleness):
                 info = await self._poll()
         except Exception as error:  # noqa: BLE001 - whatever it is, the runtime did not answer
-            self._note_poll_error(str(error) or type(error).__name__)
+            self._note_poll_error(str(error) or type(error).__name__, began)
         else:
             self._poll_error = ""
-            self._network_error = info.network_error
+            self._note_network(info.network_error)
             if info.runtime_error != self._runtime_error:
                 log.info("runtime_condition", cause=info.runtime_error or "ready")
             self._runtime_error = info.runtime_error
@@ -107,9 +108,17 @@ class RuntimeState:
                 self._last_good = anyio.current_time()
         self._publish()
 
-    def _note_poll_error(self, text: str) -> None:
+    def _note_network(self, cause: str) -> None:
+        if cause != self._network_error:
+            what = "NetworkNotReady" if cause else "NetworkReady"
+            log.info("network_condition", cause=cause or "ready")
+            self._journal.record("runtime", what, why=cause)
+        self._network_error = cause
+
+    def _note_poll_error(self, text: str, began: float) -> None:
         if not self._poll_error:
-            self._since = anyio.current_time()
+            # A call that hangs has not answered since it began.
+            self._since = began
             log.warning("runtime_not_answering", cause=text)
             self._journal.record("runtime", "StatusFailed", why=text)
         self._poll_error = text
