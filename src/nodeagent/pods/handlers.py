@@ -176,10 +176,6 @@ class PodHandlers:
         """One op of this source was handled."""
         self._sources.seen(source)
 
-    def sources_ready(self) -> bool:
-        """Whether every source has spoken and one op of each was handled."""
-        return self._sources.all_ready()
-
     def pods_due(self) -> Sequence[Pod]:
         """Pods whose resync is due or whose active deadline has passed."""
         due: dict[PodUID, Pod] = {}

@@ -232,7 +232,7 @@ async def test_h6_each_source_manages_its_own_pods_while_another_is_silent() -> 
         desk.handlers.handle_pod_additions([static_pod("f", "f"), make_pod("a", "a")])
         await rig.settle()
         desk.merged.discard("api")
-        assert not desk.handlers.sources_ready()
+        assert not desk.sources.all_ready()
         desk.handlers.handle_pod_removes([static_pod("f", "f"), make_pod("a", "a")])
         await rig.settle()
         assert desk.phase("f") == "finished"
