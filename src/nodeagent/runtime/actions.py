@@ -6,8 +6,9 @@ nothing. Whether a start has to wait for its crash back-off is asked right befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from nodeagent.api import Container, Pod
@@ -98,7 +99,7 @@ def compute_pod_actions(
     *,
     probes: ProbeResults = NO_RESULTS,
     restart_all: bool = False,
-    ran_before: Collection[str] = (),
+    ran_before: Mapping[str, str] = MappingProxyType({}),
 ) -> PodActions:
     """Decide what a pod needs done.
 
@@ -108,7 +109,7 @@ def compute_pod_actions(
         probes: results of liveness and startup probes.
         restart_all: the pod's condition ``AllContainersRestarting`` is True.
         ran_before: containers of this pod that, by our own record, were started at some
-            time, even when the runtime knows nothing of them any more.
+            time, even when the runtime knows nothing of them any more, and their ids.
     """
     sandbox = sandbox_change(pod, status)
     plan = Plan(attempt=sandbox.attempt, sandbox_id=sandbox.sandbox_id, sandbox_why=sandbox.why)
@@ -143,7 +144,7 @@ def _resets(pod: Pod, status: PodRuntimeStatus) -> list[ContainerToReset]:
 
 
 def _plan_new_sandbox(
-    plan: Plan, pod: Pod, status: PodRuntimeStatus, ran_before: Collection[str]
+    plan: Plan, pod: Pod, status: PodRuntimeStatus, ran_before: Mapping[str, str]
 ) -> None:
     plan.kill_pod = True
     plan.create_sandbox = True
@@ -162,17 +163,31 @@ def _plan_new_sandbox(
 
 
 def _runs_in_new_sandbox(
-    pod: Pod, container: Container, status: PodRuntimeStatus, ran_before: Collection[str]
+    pod: Pod, container: Container, status: PodRuntimeStatus, ran_before: Mapping[str, str]
 ) -> bool:
     latest = status.latest(container.name)
-    policy = effective_policy(pod, container)
+    if _ran_already(pod, container, latest, ran_before):
+        return False
+    if latest is None or latest.state is not ContainerState.EXITED:
+        return True
+    return not (effective_policy(pod, container) == ON_FAILURE and latest.exit_code == 0)
+
+
+def _ran_already(
+    pod: Pod,
+    container: Container,
+    latest: ContainerRuntimeStatus | None,
+    ran_before: Mapping[str, str],
+) -> bool:
+    """Whether the container may run once, and did so in an instance that is gone."""
+    if container.name not in ran_before or effective_policy(pod, container) != NEVER:
+        return False
     if latest is None:
-        return not (policy == NEVER and container.name in ran_before)
-    succeeded = latest.state is ContainerState.EXITED and latest.exit_code == 0
-    return not (policy == ON_FAILURE and succeeded)
+        return True
+    return latest.state is ContainerState.CREATED and latest.id != ran_before[container.name]
 
 
-def _ever_lived(pod: Pod, status: PodRuntimeStatus, ran_before: Collection[str]) -> bool:
+def _ever_lived(pod: Pod, status: PodRuntimeStatus, ran_before: Mapping[str, str]) -> bool:
     for container in pod.spec.containers:
         latest = status.latest(container.name)
         if container.name in ran_before or (latest is not None and latest.state in _SEEN_ALIVE):
@@ -185,7 +200,7 @@ def _plan_containers(
     pod: Pod,
     status: PodRuntimeStatus,
     probes: ProbeResults,
-    ran_before: Collection[str],
+    ran_before: Mapping[str, str],
 ) -> None:
     plan.ephemeral_starts.update(
         c.name for c in pod.spec.ephemeral_containers if status.latest(c.name) is None
@@ -225,14 +240,15 @@ def _plan_regular(
     container: Container,
     status: PodRuntimeStatus,
     probes: ProbeResults,
-    ran_before: Collection[str],
+    ran_before: Mapping[str, str],
 ) -> bool:
     """Plan one regular container; True when it runs and is left alone."""
     name = container.name
     latest = status.latest(name)
+    if _ran_already(pod, container, latest, ran_before):
+        return False
     if latest is None:
-        once = effective_policy(pod, container) == NEVER and name in ran_before
-        if not once and should_restart(pod, container, None):
+        if should_restart(pod, container, None):
             plan.starts.add(name)
         return False
     if latest.state is ContainerState.RUNNING:

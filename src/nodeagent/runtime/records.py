@@ -5,7 +5,7 @@ docs/behaviour/runtime.md, "At most once".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from nodeagent.model import PodUID
 
@@ -23,7 +23,7 @@ class Records:
     def __init__(self) -> None:
         self._open: dict[PodUID, set[str]] = {}
         self._seen: set[PodUID] = set()
-        self._started: dict[PodUID, set[str]] = {}
+        self._started: dict[PodUID, dict[str, str]] = {}
         self._unusable: dict[PodUID, set[str]] = {}
 
     def begin_sandbox(self, uid: PodUID) -> None:
@@ -62,17 +62,17 @@ class Records:
         """The pod was looked up once since the agent started."""
         self._seen.add(uid)
 
-    def mark_started(self, uid: PodUID, name: str) -> None:
+    def mark_started(self, uid: PodUID, name: str, container_id: str) -> None:
         """A container that may run only once is about to start."""
-        self._started.setdefault(uid, set()).add(name)
+        self._started.setdefault(uid, {})[name] = container_id
 
     def unmark_started(self, uid: PodUID, name: str) -> None:
         """The container may run again."""
-        self._started.get(uid, set()).discard(name)
+        self._started.get(uid, {}).pop(name, None)
 
-    def started(self, uid: PodUID) -> frozenset[str]:
-        """Containers of the pod that may run only once and have been started."""
-        return frozenset(self._started.get(uid, ()))
+    def started(self, uid: PodUID) -> Mapping[str, str]:
+        """Containers of the pod that may run only once and have been started, and their ids."""
+        return self._started.get(uid, {})
 
     def mark_unusable(self, uid: PodUID, container_id: str) -> None:
         """A created container refused to start: it is not tried again."""
@@ -89,11 +89,11 @@ class Records:
         self._started.pop(uid, None)
         self._unusable.pop(uid, None)
 
-    def snapshot(self) -> dict[str, list[str]]:
-        """Containers that were started and may not run again, by pod; JSON-able."""
-        return {uid: sorted(names) for uid, names in self._started.items() if names}
+    def snapshot(self) -> dict[str, dict[str, str]]:
+        """Ids of containers that were started and may not run again, by pod and name."""
+        return {uid: dict(names) for uid, names in self._started.items() if names}
 
-    def restore(self, saved: Mapping[str, Sequence[str]]) -> None:
+    def restore(self, saved: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the state of :meth:`snapshot`."""
         for uid, names in saved.items():
-            self._started.setdefault(PodUID(uid), set()).update(names)
+            self._started.setdefault(PodUID(uid), {}).update(names)

@@ -218,6 +218,7 @@ class ContainerStarter:
         inputs = ContainerInputs(attempt, image.ref, image.image, request.volumes, files)
         config = build_container_config(pod, container, inputs, context.settings, context.host)
         began = anyio.current_time()
+        context.records.unmark_started(request.uid, container.name)
         context.records.begin_container(request.uid, container.name)
         try:
             created = await context.runtime.create_container(
@@ -269,7 +270,7 @@ class ContainerStarter:
         cid, attempt = created
         context, pod, name = self._context, request.pod, request.container.name
         if effective_policy(pod, request.container) == NEVER:
-            context.records.mark_started(request.uid, name)
+            context.records.mark_started(request.uid, name, cid)
         try:
             await context.runtime.start_container(cid)
         except RpcError as error:

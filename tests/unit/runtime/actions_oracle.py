@@ -6,7 +6,7 @@ to it. It is compared with the code on random pods.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nodeagent.api import Container, Pod
@@ -62,7 +62,7 @@ class Oracle:
         probes: ProbeResults,
         *,
         restart_all: bool,
-        ran_before: Collection[str],
+        ran_before: Mapping[str, str],
     ) -> None:
         self.pod = pod
         self.spec = pod.spec
@@ -158,10 +158,16 @@ class Oracle:
 
     def done_for_good(self, container: Container) -> bool:
         latest = self.latest(container)
-        if latest is None:
-            return self.policy(container) == "Never" and container.name in self.ran_before
-        success = latest.state is EXITED and latest.exit_code == 0
+        if self.had_its_only_run(container):
+            return True
+        success = latest is not None and latest.state is EXITED and latest.exit_code == 0
         return success and self.policy(container) == "OnFailure"
+
+    def had_its_only_run(self, container: Container) -> bool:
+        latest, ran_as = self.latest(container), self.ran_before.get(container.name)
+        if self.policy(container) != "Never" or ran_as is None:
+            return False
+        return latest is None or (latest.state is CREATED and latest.id != ran_as)
 
     def in_place(self, base: Expected) -> Expected:
         give_up = Expected(True, False, base.sandbox_id, base.attempt)
@@ -203,9 +209,10 @@ class Oracle:
     def fate(self, container: Container) -> tuple[bool, tuple[str, str] | None, bool]:
         """Start it; kill it, and why; keep it."""
         latest = self.latest(container)
+        if self.had_its_only_run(container):
+            return False, None, False
         if latest is None:
-            once = self.policy(container) == "Never" and container.name in self.ran_before
-            return not self.deleted and not once, None, False
+            return not self.deleted, None, False
         if latest.state is CREATED:
             return True, None, False
         if latest.state is UNKNOWN:

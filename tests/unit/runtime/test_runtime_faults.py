@@ -162,7 +162,7 @@ def run(policy: str, life: list[Step], *, at_rest: bool = False) -> World:
 lives = st.lists(steps, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(lives)
 def test_a_pod_that_restarts_always_comes_to_run_once(life: list[Step]) -> None:
     world = run("Always", life, at_rest=True)
@@ -176,7 +176,7 @@ def test_a_pod_that_restarts_always_comes_to_run_once(life: list[Step]) -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(lives)
 def test_a_pod_that_never_restarts_runs_at_most_once(life: list[Step]) -> None:
     run("Never", life)
