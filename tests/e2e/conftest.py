@@ -19,7 +19,7 @@ def lab_session() -> Iterator[Lab]:
 def lab(lab_session: Lab) -> Iterator[Lab]:
     """The laboratory, with an empty runtime before and after the test."""
     yield lab_session
-    lab_session.cri.remove_everything()
+    lab_session.clear()
 
 
 @pytest.fixture

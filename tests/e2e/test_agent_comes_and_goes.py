@@ -6,9 +6,14 @@ import pytest
 from tests.e2e.lab.agent import Agent, full_name
 from tests.e2e.lab.containerd_lab import Lab
 from tests.e2e.lab.manifests import container, pod
-from tests.e2e.lab.waiting import until
+from tests.e2e.lab.waiting import stays, until
+
+from nodeagent.proto.runtime import v1 as pb
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
+
+
+_READY = pb.PodSandboxState.SANDBOX_READY
 
 
 def _running_ids(lab: Lab, name: str) -> set[str]:
@@ -85,3 +90,38 @@ def test_a_restart_of_containerd_disturbs_no_pod(lab: Lab, agent: Agent) -> None
     agent.pod_stays("web", before, seconds=3)
     lab.cri.process(before.container().id).kill(signal.SIGKILL)
     agent.wait_pod("web", lambda it: it.running and it.container().restarts == 1, what="restarted")
+
+
+def test_an_agent_killed_while_it_starts_pods_makes_nothing_twice(lab: Lab, agent: Agent) -> None:
+    names = [f"pod-{number}" for number in range(8)]
+    for name in names:
+        agent.put(name, pod(name))
+    for seen in (1, 4, 8):  # strike while there are sandboxes, and containers, half made
+        until(f"{seen} sandboxes or containers", lambda: _things(lab) >= seen)  # noqa: B023
+        agent.restart()
+    for name in names:
+        agent.wait_pod(name)
+    # A start that was cut off may have been given up by containerd and done again, but never
+    # does a second container run, also not a moment later.
+    stays("one of each", lambda: all(_is_single(lab, name) for name in names), seconds=3)
+
+
+def _is_single(lab: Lab, name: str) -> bool:
+    ready = [it for it in lab.cri.sandboxes(full_name(name)) if it.state == _READY]
+    return len(ready) == 1 and len(_running_ids(lab, name)) == 1
+
+
+def _things(lab: Lab) -> int:
+    return len(lab.cri.sandboxes()) + len(lab.cri.containers())
+
+
+def test_many_pods_start_and_stop_together(lab: Lab, agent: Agent) -> None:
+    names = [f"pod-{number}" for number in range(20)]
+    agent.put("many", "---\n".join(pod(name, container("a"), container("b")) for name in names))
+    for name in names:
+        agent.wait_pod(name)
+    assert len(lab.cri.running()) == 40
+    addresses = {view.pod_ip for view in agent.pods()}
+    assert len(addresses) == 20
+    agent.remove("many")
+    until("all stopped", lambda: not lab.cri.running(), timeout=90)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from tests.e2e.lab.network import CNI_BINARIES, CNI_RESULTS
 from tests.e2e.lab.waiting import until
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+_SHIM_SOCKETS: Final = Path("/run/containerd/s")
 
 _CONFIG = """\
 version = 2
@@ -171,26 +173,32 @@ class Containerd:
             process.kill()
             process.wait(timeout=15)
 
-    def sweep(self, cgroups_before: Collection[str]) -> list[str]:
+    def kill_tasks(self) -> None:
+        """Kill and delete what CRI cannot remove.
+
+        A caller that dies in the middle of a start makes this containerd forget, now and then,
+        that a task exists: CRI calls the container dead and refuses to remove what still runs.
+        """
+        for task in self.ctr("tasks", "ls", "-q").split():
+            with suppress(RuntimeError):  # one that ends by itself meanwhile
+                self.ctr("tasks", "delete", "--force", task)
+
+    def sweep(self, cgroups_before: Collection[str]) -> None:
         """End what is left of a containerd that is stopped or was abandoned, and delete it all.
 
         Args:
             cgroups_before: what `pod_cgroups` said when there was no containerd yet.
-
-        Returns:
-            The command lines of leftover shims, which should be none after `stop`.
         """
-        shims = processes.shims_of(str(self.paths.socket))
-        found = [" ".join(processes.command_line(shim.pid)) for shim in shims]
         named = processes.that_name(self.paths.base)  # containerd, shims, agents, clients
         processes.end_all(processes.with_descendants(named))
+        _remove_dead_shim_sockets()
         for bundle in self.paths.bundles.glob("*/"):
-            _forget_shim(bundle)
+            for result in CNI_RESULTS.glob(f"cni-loopback-{bundle.name}-*"):
+                result.unlink()
         unmount_below(self.paths.base)
         for cgroup in sorted(pod_cgroups().difference(cgroups_before), reverse=True):
-            _remove_empty(Path(cgroup))
+            _remove_cgroup(Path(cgroup))
         shutil.rmtree(self.paths.base)
-        return found
 
     def pid(self) -> int:
         """The id of the running process."""
@@ -246,19 +254,20 @@ def pod_cgroups() -> set[str]:
     return {str(path) for top in tops for path in (top, *top.rglob("*/"))}
 
 
-def _forget_shim(bundle: Path) -> None:
-    """Delete what a killed shim leaves outside our directories; the bundle's name is its pod's."""
-    address = bundle / "address"
-    if address.exists():
-        Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
-    for result in CNI_RESULTS.glob(f"cni-loopback-{bundle.name}-*"):
-        result.unlink()
+def _remove_dead_shim_sockets() -> None:
+    """Delete the sockets that killed shims leave in containerd's one directory for them."""
+    listening = Path("/proc/net/unix").read_text()
+    for socket in _SHIM_SOCKETS.glob("*"):
+        if str(socket) not in listening:
+            socket.unlink(missing_ok=True)
 
 
-def _remove_empty(cgroup: Path) -> None:
-    """Remove a cgroup unless something still lives in it or it is gone."""
-    try:
-        cgroup.rmdir()
-    except OSError as error:
-        if cgroup.exists():
-            print(f"cgroup {cgroup} is left: {error}")
+def _remove_cgroup(cgroup: Path) -> None:
+    """Remove a cgroup; its processes were killed, but the kernel takes a moment to agree."""
+
+    def gone() -> bool:
+        with suppress(OSError):
+            cgroup.rmdir()
+        return not cgroup.exists()
+
+    until(f"the removal of cgroup {cgroup}", gone, timeout=10)

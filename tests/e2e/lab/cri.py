@@ -141,9 +141,9 @@ class Cri:
         remove = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox)
         self._call(self._runtime.remove_pod_sandbox, remove, 60)
 
-    def remove_everything(self) -> None:
-        """Stop and remove all sandboxes, whoever made them."""
-        until("an empty runtime", self._none_left)
+    def remove_everything(self, timeout: float = 30) -> None:
+        """Stop and remove all sandboxes, whoever made them; raises TimeoutError."""
+        until("an empty runtime", self._none_left, timeout=timeout)
 
     def _none_left(self) -> bool:
         for sandbox in self.sandboxes():

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,20 +69,10 @@ def command_line(pid: int) -> list[str]:
     return [part.decode(errors="replace") for part in raw.split(b"\0") if part]
 
 
-def shims_of(address: str) -> list[Process]:
-    """The containerd shims that were started by the containerd at this socket address."""
-    return _where(lambda line: "containerd-shim" in Path(line[0]).name and address in line)
-
-
 def that_name(path: Path) -> list[Process]:
     """The processes whose command line mentions this path or something below it."""
-    return _where(lambda line: any(str(path) in word for word in line))
-
-
-def _where(matches: Callable[[list[str]], bool]) -> list[Process]:
-    lines = ((pid, command_line(pid)) for pid in _all_pids())
-    candidates = [find(pid) for pid, line in lines if line and matches(line)]
-    return [process for process in candidates if process is not None]
+    named = (pid for pid in _all_pids() if any(str(path) in word for word in command_line(pid)))
+    return [process for pid in named if (process := find(pid)) is not None]
 
 
 def with_descendants(roots: Iterable[Process]) -> list[Process]:
