@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -35,13 +36,13 @@ READY = v1.PodSandboxState.SANDBOX_READY
 NOT_READY = v1.PodSandboxState.SANDBOX_NOTREADY
 
 
-def make_container(name: str = "web", image: str = IMAGE, **fields: object) -> Container:
-    settings: dict[str, object] = {"image_pull_policy": "IfNotPresent", **fields}
-    return Container(name=name, image=image, **settings)  # type: ignore[arg-type]
+def make_container(name: str = "web", image: str = IMAGE, **fields: Any) -> Container:
+    settings: dict[str, Any] = {"image_pull_policy": "IfNotPresent", **fields}
+    return Container(name=name, image=image, **settings)
 
 
-def make_pod(*containers: Container, uid: str = UID, name: str = "web", **spec: object) -> Pod:
-    settings: dict[str, object] = {
+def make_pod(*containers: Container, uid: str = UID, name: str = "web", **spec: Any) -> Pod:
+    settings: dict[str, Any] = {
         "restart_policy": "Always",
         "termination_grace_period_seconds": 30,
         "dns_policy": "ClusterFirst",
@@ -49,7 +50,7 @@ def make_pod(*containers: Container, uid: str = UID, name: str = "web", **spec: 
     }
     return Pod(
         metadata=ObjectMeta(name=name, namespace="default", uid=uid),
-        spec=PodSpec(containers=containers or (make_container(),), **settings),  # type: ignore[arg-type]
+        spec=PodSpec(containers=containers or (make_container(),), **settings),
     )
 
 
@@ -191,8 +192,8 @@ class FakeRuntime:
         config.metadata.attempt = attempt
         self.containers[cid] = Made(cid, sandbox, config, RUNNING)
 
-    def add_image(self, name: str = IMAGE, **fields: object) -> v1.Image:
-        image = v1.Image(id=f"sha256:{name}", repo_tags=[name], size=1000, **fields)  # type: ignore[arg-type]
+    def add_image(self, name: str = IMAGE, **fields: Any) -> v1.Image:
+        image = v1.Image(id=f"sha256:{name}", repo_tags=[name], size=1000, **fields)
         self.images[name] = self.images[image.id] = image
         return image
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -193,11 +194,11 @@ async def test_credentials_are_tried_in_order(
 
 
 def manager_with(
-    runtime: FakeRuntime, root: Path, journal: Journal, **images: object
+    runtime: FakeRuntime, root: Path, journal: Journal, **images: Any
 ) -> RuntimeManager:
     settings = dataclasses.replace(
         make_settings(root),
-        images=dataclasses.replace(ImageSettings(), **images),  # type: ignore[arg-type]
+        images=dataclasses.replace(ImageSettings(), **images),
     )
     return RuntimeManager(runtime, runtime, settings, journal=journal)
 
@@ -227,7 +228,7 @@ async def test_pulls_run_side_by_side_only_as_configured(
     runtime: FakeRuntime,
     journal: Journal,
     tmp_path: Path,
-    options: dict[str, object],
+    options: dict[str, Any],
     most: int,
 ) -> None:
     runtime.pull_seconds = 10.0
