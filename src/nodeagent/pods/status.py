@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
 
-from msgspec.structs import replace
-
 from nodeagent.api import HostIP, Pod, PodIP, PodStatus
 from nodeagent.model import PodRuntimeStatus
 from nodeagent.pods.conditions import compute_conditions
@@ -18,6 +16,7 @@ from nodeagent.pods.container_statuses import StatusContext, compute_container_s
 from nodeagent.pods.phase import FAILED, TERMINAL, compute_phase
 
 CONFIG_SOURCE = "kubernetes.io/config.source"
+DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
@@ -85,7 +84,7 @@ def generate_pod_status(
     if phase == old.phase:
         reason, message = old.reason, old.message
     if phase not in TERMINAL and past_deadline(pod, old, now):
-        phase, reason, message = FAILED, "DeadlineExceeded", DEADLINE_MESSAGE
+        phase, reason, message = FAILED, DEADLINE_EXCEEDED, DEADLINE_MESSAGE
     addresses = _addresses(pod, runtime, node, old)
     return PodStatus(
         observed_generation=max(pod.metadata.generation, old.observed_generation),
@@ -115,16 +114,19 @@ def _addresses(
     """The pod's addresses: first of the node's primary family, then first of the other."""
     if pod.spec.host_network:
         return node.host_ips
-    ips = runtime.ips or tuple(p.ip for p in old.pod_ips)
-    if not ips:
+    given = runtime.ips or tuple(p.ip for p in old.pod_ips)
+    families = {ip: family for ip in given if (family := _family(ip))}
+    if not families:
         return ()
-    primary = ip_address(node.host_ips[0]).version if node.host_ips else ip_address(ips[0]).version
-    ordered = sorted(ips, key=lambda ip: ip_address(ip).version != primary)
-    first = ordered[0]
-    other = next((ip for ip in ordered if ip_address(ip).version != ip_address(first).version), "")
-    return (first, other) if other else (first,)
+    primary = _family(node.host_ips[0]) if node.host_ips else next(iter(families.values()))
+    first, *rest = sorted(families, key=lambda ip: families[ip] != primary)
+    other = [ip for ip in rest if families[ip] != families[first]]
+    return (first, *other[:1])
 
 
-def with_note(status: PodStatus, reason: str, message: str) -> PodStatus:
-    """The same status with a reason and message for people."""
-    return replace(status, reason=reason, message=message)
+def _family(ip: str) -> int:
+    """4 or 6; 0 for what is no address, as a runtime may give in its worst moments."""
+    try:
+        return ip_address(ip).version
+    except ValueError:
+        return 0

@@ -23,7 +23,7 @@ from nodeagent.clock import Clock
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.model.restart import is_sidecar, restartable
-from nodeagent.pods.conditions import find
+from nodeagent.pods.conditions import OWNED, find
 from nodeagent.pods.container_statuses import (
     VANISHED_EXIT_CODE,
     VANISHED_REASON,
@@ -88,7 +88,10 @@ class StatusManager:
         """Nothing of the pod runs any more: close every container that still looks alive."""
         uid = PodUID(pod.metadata.uid)
         status = self.get(uid) or pod.status
-        regular = tuple(_closed(s) for s in status.container_statuses)
+        regular = status.container_statuses
+        if _initialised(pod, status):
+            # What has not begun by now has failed; before that it never was its turn.
+            regular = tuple(_closed(s) for s in regular)
         init = _close_init(status)
         phase = status.phase
         if not is_static(pod) and phase not in TERMINAL:
@@ -118,6 +121,10 @@ class StatusManager:
         now = self._clock.now().replace(microsecond=0)
         conditions = []
         for condition in new.conditions:
+            if condition.type not in OWNED and condition.last_transition_time is not None:
+                # Whoever owns it says since when.
+                conditions.append(condition)
+                continue
             before = find(old.conditions, condition.type)
             moved = before is None or before.status != condition.status
             stamp = now if moved or before is None else before.last_transition_time or now
@@ -182,16 +189,29 @@ def _closed(status: ContainerStatus) -> ContainerStatus:
     return replace(status, state=ContainerState(terminated=end), ready=False, started=False)
 
 
+def _begun(status: ContainerStatus) -> bool:
+    return status.state.waiting is None or status.last_state.terminated is not None
+
+
 def _close_init(status: PodStatus) -> tuple[ContainerStatus, ...]:
     """Init containers up to the last one that had begun; at least the first."""
     statuses = status.init_container_statuses
-    begun = [
-        i
-        for i, s in enumerate(statuses)
-        if s.state.waiting is None or s.last_state.terminated is not None
-    ]
-    last = max(begun, default=0)
+    last = max((i for i, s in enumerate(statuses) if _begun(s)), default=0)
     return tuple(_closed(s) if i <= last else s for i, s in enumerate(statuses))
+
+
+def _initialised(pod: Pod, status: PodStatus) -> bool:
+    """Whether it ever was the turn of the regular containers."""
+    if not pod.spec.init_containers or any(_begun(s) for s in status.container_statuses):
+        return True
+    last = pod.spec.init_containers[-1]
+    found = by_name(status.init_container_statuses).get(last.name)
+    if found is None:
+        return False
+    if is_sidecar(last):
+        return bool(found.started)
+    ends = (found.state.terminated, found.last_state.terminated)
+    return any(end is not None and end.exit_code == 0 for end in ends)
 
 
 def _label(pod: Pod) -> str:

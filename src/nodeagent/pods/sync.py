@@ -32,7 +32,7 @@ from nodeagent.pods.container_statuses import StatusContext, by_name
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
 from nodeagent.pods.protocols import EventRecorder, StatusFn
-from nodeagent.pods.status import NodeFacts, generate_pod_status, is_static
+from nodeagent.pods.status import DEADLINE_EXCEEDED, NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
 
 log = Log("sync")
@@ -147,6 +147,7 @@ class PodSync:
         """
         shown = self._generate(pod, status)
         if shown.phase in TERMINAL:
+            self._note_deadline(pod, shown)
             self._store(pod, shown)
             return True
         if fields := self._unsupported(pod):
@@ -265,6 +266,12 @@ class PodSync:
                     self._metrics.terminated_containers.labels(
                         kind, str(end.exit_code), end.reason
                     ).inc()
+
+    def _note_deadline(self, pod: Pod, shown: PodStatus) -> None:
+        before = self._statuses.get(PodUID(pod.metadata.uid))
+        known = before is not None and before.reason == DEADLINE_EXCEEDED
+        if shown.reason == DEADLINE_EXCEEDED and not known:
+            self._record(pod, "Normal", DEADLINE_EXCEEDED, shown.message)
 
     async def _mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
         try:
