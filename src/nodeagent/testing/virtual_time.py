@@ -24,7 +24,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """A selector loop on virtual time.
 
     While a worker thread or an executor job runs, time follows the real clock, because
-    nobody knows when it ends.
+    nobody knows when it ends. (Not so for threads under a limiter of their own: they are not
+    seen, and time may jump past them.)
     """
 
     def __init__(self) -> None:
