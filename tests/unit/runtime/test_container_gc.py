@@ -122,9 +122,10 @@ async def test_all_of_a_pod_that_is_gone_goes(
     await crash(runtime, manager, 1, tmp_path)
     await manager.kill_pod(None, await runtime.status(), None)
     (tmp_path / "logs/lost+found").mkdir()
-    links = tmp_path / "links"
-    log = tmp_path / "logs" / WEB.log_directory / "web/0.log"
-XX.gone.add(UID)
+    links, log = tmp_path / "links", tmp_path / "logs" / WEB.log_directory / "web/0.log"
+    links.mkdir()
+    (links / "web_default_web-c2.log").symlink_to(log)
+    fates.gone.add(UID)
     result = await collector.collect()
     assert (result.containers, result.sandboxes, result.log_dirs) == (2, 1, 1)
     assert runtime.containers == {}
