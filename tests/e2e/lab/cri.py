@@ -11,7 +11,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 from grpclib.client import Channel
 from grpclib.const import Status
-from grpclib.exceptions import GRPCError
+from grpclib.exceptions import GRPCError, StreamTerminatedError
 from tests.e2e.lab.processes import Process, find
 from tests.e2e.lab.waiting import until
 
@@ -55,8 +55,15 @@ class Cri:
         return self._call(self._runtime.version, pb.VersionRequest())
 
     def ready(self) -> bool:
-        """Whether the runtime and its pod network both say that they are ready."""
-        status = self._call(self._runtime.status, pb.StatusRequest()).status
+        """Whether the runtime and its pod network both say that they are ready.
+
+        A containerd that has just started answers before it can say anything else than that
+        its server is not initialized yet.
+        """
+        try:
+            status = self._call(self._runtime.status, pb.StatusRequest()).status
+        except (GRPCError, StreamTerminatedError, OSError):
+            return False
         return status is not None and all(condition.status for condition in status.conditions)
 
     def sandboxes(self, pod: str | None = None) -> list[pb.PodSandbox]:
