@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import BlockBuster
 from hypothesis import settings
 
 from nodeagent.testing.virtual_time import VirtualTimeLoop
@@ -13,9 +19,18 @@ from nodeagent.testing.virtual_time import VirtualTimeLoop
 settings.register_profile("nodeagent", deadline=None)
 settings.load_profile("nodeagent")
 
-# A slow machine is no failure: examples are bounded in number, not in time.
-settings.register_profile("nodeagent", deadline=None)
-settings.load_profile("nodeagent")
+
+class _Everything(frozenset[str]):
+    """The set of all names."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+
+_EVERY_FUNCTION = _Everything()
+
+_TURNS_TO_CLOSE = 10
+"""Turns of the loop that connections get to be closed by callbacks of the libraries below."""
 
 
 @pytest.fixture
@@ -24,3 +39,38 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.node.get_closest_marker("realtime") is not None:
         return "asyncio", {}
     return "asyncio", {"loop_factory": VirtualTimeLoop}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """An async test fails when it leaves a task behind or blocks the loop inside nodeagent."""
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _guarded(pyfuncitem.obj)
+    return (yield)
+
+
+def _guarded(test: Any) -> Any:
+    @functools.wraps(test)
+    async def guarded(*args: Any, **kwargs: Any) -> None:
+        before = asyncio.all_tasks()
+        guard = BlockBuster("nodeagent")
+        guard.activate()
+        for function in guard.functions.values():
+            # The test itself may look into files; what runs beside it may not.
+            function.can_block_in(Path(inspect.getfile(test)).name, {test.__name__})
+            function.can_block_in("embedded_lab.py", _EVERY_FUNCTION)
+        # Never waits for a disk: the kernel knows where a process is.
+        for harmless in ("os.getcwd", "os.path.abspath"):
+            guard.functions[harmless].deactivate()
+        try:
+            await test(*args, **kwargs)
+        finally:
+            guard.deactivate()
+        for _ in range(_TURNS_TO_CLOSE):
+            if asyncio.all_tasks() <= before:
+                return
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - before
+        assert not left, f"the test left tasks behind: {left}"
+
+    return guarded

@@ -6,9 +6,10 @@ Nesting is the shutdown order: sources end first, then the ring, then what the r
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -153,6 +154,7 @@ class NodeAgent:
         config = self.config
         await to_thread.run_sync(make_directories, config)
         async with AsyncExitStack() as plumbing:
+            plumbing.enter_context(root_lock(Path(config.root_dir)))
             runtime, images, name = await plumbing.enter_async_context(
                 open_runtime(config, self._own_runtime, self.registry, self._clock)
             )
@@ -197,6 +199,25 @@ class NodeAgent:
                 registry=self.registry,
             ),
         )
+
+
+@contextmanager
+def root_lock(root: Path) -> Iterator[None]:
+    """Keep a second agent out of the same root directory; the kernel frees it with the process.
+
+    Raises:
+        StartError: another agent uses the directory.
+    """
+    descriptor = os.open(root / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            msg = f"another nodeagent uses {root}; stop it, or choose another with --root-dir"
+            raise StartError(msg) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def make_directories(config: AgentConfig) -> None:

@@ -15,6 +15,9 @@ from typing import Any, Final
 
 _context: ContextVar[Mapping[str, Any]] = ContextVar("nodeagent_log_context", default={})  # noqa: B039
 
+# Without a handler of the application the logging module would print bare event names.
+logging.getLogger("nodeagent").addHandler(logging.NullHandler())
+
 TRACE: Final = 5
 """Level of messages that ``--v=5`` and above show."""
 

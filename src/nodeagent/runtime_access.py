@@ -40,7 +40,12 @@ async def open_runtime(
         endpoint = config.container_runtime_endpoint
         if config.embedded:
             endpoint = await stack.enter_async_context(_embedded(config, clock))
-        client = CRIClient(endpoint, config.image_service_endpoint or None, registry=registry)
+        client = CRIClient(
+            endpoint,
+            config.image_service_endpoint or None,
+            registry=registry,
+            request_timeout=config.runtime_request_timeout,
+        )
         await stack.enter_async_context(client)
         try:
             version = await client.check()
@@ -58,8 +63,19 @@ async def _embedded(config: AgentConfig, clock: Clock) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         socket = await to_thread.run_sync(_socket_path, state, stack)
         backend = make_backend(config.embedded, state, clock=clock)
-        await stack.enter_async_context(serve_embedded(socket, backend, clock=clock))
+        try:
+            await stack.enter_async_context(serve_embedded(socket, backend, clock=clock))
+        except (OSError, ValueError) as error:
+            msg = f"the embedded runtime cannot start: {_reason(error)}"
+            raise StartError(msg) from error
         yield f"unix://{socket}"
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}"
+    return str(error)
 
 
 def _socket_path(state: Path, stack: AsyncExitStack) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -34,6 +34,13 @@ from nodeagent.model import (
 log = Log("sync_loop")
 
 T_ = TypeVar("T_")
+
+_VERB: Final = {
+    PodOp.ADD: "added",
+    PodOp.UPDATE: "changed",
+    PodOp.DELETE: "deleted",
+    PodOp.REMOVE: "removed",
+}
 
 
 class SyncHandler(Protocol):
@@ -195,8 +202,12 @@ class SyncLoop:
             PodOp.RECONCILE: self._handler.handle_pod_reconcile,
         }
         for pod in update.pods:
-            uid = pod.metadata.uid or ""
+            uid = pod.metadata.uid
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            self._journal.name_pod(uid, name)
             self._journal.record("config", update.op.value, uid, source=update.source)
+            if update.op is not PodOp.RECONCILE:
+                log.info(f"pod_{_VERB[update.op]}", pod=name, uid=uid, source=update.source)  # noqa: G004
         handlers[update.op](update.pods)
         self._handler.source_seen(update.source)
 

@@ -69,7 +69,6 @@ class AgentConfig:
         resolv_conf: the node's resolver file.
         cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
         cluster_domain: the cluster's domain.
-        cgroup_root: parent of the pods' cgroups; "" leaves it to the runtime.
         stop_pods_on_exit: stop all pods when the agent ends (for development).
         stop_pods_timeout: seconds that stopping them may take.
         journal_size: records that the flight recorder keeps.
@@ -101,7 +100,6 @@ class AgentConfig:
     resolv_conf: Path | str = Path("/etc/resolv.conf")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
-    cgroup_root: str = ""
     stop_pods_on_exit: bool = False
     stop_pods_timeout: float = 40.0
     journal_size: int = 16384

@@ -56,7 +56,6 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     """Empty: the node has none."""
     cluster_dns: tuple[str, ...] = msgspec.field(name="clusterDNS", default=())
     cluster_domain: str = ""
-    cgroup_root: str = ""
     logging: _Logging = _Logging()
 
 

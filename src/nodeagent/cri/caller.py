@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import anyio
 
+from nodeagent.cri.methods import DEFAULT_TIMEOUT
 from nodeagent.rpc import DeadlineExceeded, RpcError, Unavailable
 
 if TYPE_CHECKING:
@@ -42,17 +43,31 @@ class Caller:
         channel: the connection.
         service: the full name of the service, ``runtime.v1.RuntimeService``.
         metrics: where the calls are counted.
+        request_timeout: seconds that an ordinary call may take; longer ones scale with it.
     """
 
-    def __init__(self, channel: RpcChannel, service: str, metrics: RuntimeMetrics) -> None:
+    def __init__(
+        self,
+        channel: RpcChannel,
+        service: str,
+        metrics: RuntimeMetrics,
+        request_timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
         self.metrics = metrics
+        self.request_timeout = request_timeout
         self.endpoint = f"unix://{channel.path}"
         self._channel = channel
         self._service = service
 
     async def call(self, method: Method, request: Message, reply: type[Reply]) -> Reply:
         """Make a call within the method's own deadline."""
-        return await self.call_within(method.timeout, method, request, reply)
+        return await self.call_within(self.limit(method), method, request, reply)
+
+    def limit(self, method: Method) -> float | None:
+        """Seconds that a call of this method may take; None for no deadline of its own."""
+        if method.timeout is None:
+            return None
+        return method.timeout * self.request_timeout / DEFAULT_TIMEOUT
 
     async def call_within(
         self, timeout: float | None, method: Method, request: Message, reply: type[Reply]
@@ -69,7 +84,7 @@ class Caller:
         timeout: float | None = METHODS_OWN,
     ) -> Result:
         """Make a call and put its reply through ``then``, whose errors count as the call's."""
-        limit = method.timeout if timeout == METHODS_OWN else timeout
+        limit = self.limit(method) if timeout == METHODS_OWN else timeout
         with self._counted(method):
             return then(
                 await self._channel.unary(self._path(method), request, reply, timeout=limit)
@@ -81,7 +96,7 @@ class Caller:
         """Make a call and put the reply, undecoded, through ``then``."""
         with self._counted(method):
             path = self._path(method)
-            return then(await self._channel.unary_bytes(path, request, timeout=method.timeout))
+            return then(await self._channel.unary_bytes(path, request, timeout=self.limit(method)))
 
     async def collect(
         self, method: Method, request: Message, then: Callable[[bytes], Result]
@@ -92,7 +107,8 @@ class Caller:
         are the list's.
         """
         parts: list[bytes] = []
-        limit = math.inf if method.timeout is None else method.timeout
+        own = self.limit(method)
+        limit = math.inf if own is None else own
         with self._counted(method):
             with anyio.move_on_after(limit) as scope:
                 async with self._channel.server_stream(
@@ -111,7 +127,7 @@ class Caller:
         """Open a stream; connecting and asking have the method's deadline."""
         with self._counted(method):
             async with self._channel.server_stream(
-                self._path(method), request, reply, timeout=method.timeout
+                self._path(method), request, reply, timeout=self.limit(method)
             ) as replies:
                 yield replies
 

@@ -39,6 +39,7 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
         endpoint: ``unix:///path`` of the runtime service.
         image_endpoint: that of the image service; None for the same connection.
         registry: where metrics are registered; None for one of its own.
+        request_timeout: seconds that an ordinary call may take; sandboxes get twice as long.
 
     Attributes:
         endpoint: see Args.
@@ -54,6 +55,7 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
         image_endpoint: str | None = None,
         *,
         registry: CollectorRegistry | None = None,
+        request_timeout: float = methods.DEFAULT_TIMEOUT,
     ) -> None:
         self.endpoint = endpoint
         self.image_endpoint = image_endpoint or endpoint
@@ -63,8 +65,12 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
         if self.image_endpoint != endpoint:
             image_channel = RpcChannel(socket_path(self.image_endpoint))
         self._channels = {channel, image_channel}
-        RuntimeClient.__init__(self, Caller(channel, "runtime.v1.RuntimeService", metrics))
-        ImageClient.__init__(self, Caller(image_channel, "runtime.v1.ImageService", metrics))
+        RuntimeClient.__init__(
+            self, Caller(channel, "runtime.v1.RuntimeService", metrics, request_timeout)
+        )
+        ImageClient.__init__(
+            self, Caller(image_channel, "runtime.v1.ImageService", metrics, request_timeout)
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -47,7 +47,7 @@ class RuntimeClient:
     ) -> str:
         """See :class:`nodeagent.cri.RuntimeService`."""
         request = v1.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
-        limit = methods.RUN_POD_SANDBOX.timeout if timeout is None else timeout
+        limit = self._runtime.limit(methods.RUN_POD_SANDBOX) if timeout is None else timeout
         with self._runtime.metrics.sandbox_start(runtime_handler):
             return await self._runtime.ask(
                 methods.RUN_POD_SANDBOX,
@@ -129,7 +129,7 @@ class RuntimeClient:
         """See :class:`nodeagent.cri.RuntimeService`; one already gone counts as stopped."""
         method = methods.STOP_CONTAINER
         request = v1.StopContainerRequest(container_id=container_id, timeout=timeout)
-        limit = methods.DEFAULT_TIMEOUT + max(timeout, 0)
+        limit = self._runtime.request_timeout + max(timeout, 0)
         with suppress(NotFound):
             await self._runtime.call_within(limit, method, request, v1.StopContainerResponse)
 
@@ -212,7 +212,7 @@ class RuntimeClient:
         """See :class:`nodeagent.cri.RuntimeService`."""
         request = v1.ExecSyncRequest(container_id=container_id, cmd=list(cmd), timeout=timeout)
         # The command's own limit is the runtime's to enforce; without one there is none here.
-        limit = methods.DEFAULT_TIMEOUT + timeout if timeout > 0 else None
+        limit = self._runtime.request_timeout + timeout if timeout > 0 else None
         return await self._runtime.call_within(
             limit, methods.EXEC_SYNC, request, v1.ExecSyncResponse
         )
@@ -262,7 +262,7 @@ class RuntimeClient:
         request = v1.CheckpointContainerRequest(
             container_id=container_id, location=location, timeout=timeout
         )
-        limit = max(methods.DEFAULT_TIMEOUT, timeout)
+        limit = max(self._runtime.request_timeout, timeout)
         await self._runtime.call_within(limit, method, request, v1.CheckpointContainerResponse)
 
     @asynccontextmanager

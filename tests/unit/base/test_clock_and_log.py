@@ -55,7 +55,8 @@ def test_every_logger_lives_below_the_package() -> None:
 
 
 def test_nothing_is_configured_at_import() -> None:
-    assert logging.getLogger("nodeagent").handlers == []
+    kinds = [type(handler) for handler in logging.getLogger("nodeagent").handlers]
+    assert kinds == [logging.NullHandler]
     assert logging.getLogger("nodeagent").propagate
 
 

@@ -48,7 +48,6 @@ registryBurst: 7
 resolvConf: /run/resolv.conf
 clusterDNS: [10.96.0.10, "fd00::a"]
 clusterDomain: cluster.local
-cgroupRoot: /kube
 logging: {format: json, verbosity: 4}
 """,
     )
@@ -72,7 +71,6 @@ logging: {format: json, verbosity: 4}
         "resolv_conf": Path("/run/resolv.conf"),
         "cluster_dns": ("10.96.0.10", "fd00::a"),
         "cluster_domain": "cluster.local",
-        "cgroup_root": "/kube",
         "logging_format": "json",
         "verbosity": 4,
     }
