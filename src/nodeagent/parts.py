@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
+from nodeagent.checkpointer import Checkpointer
 from nodeagent.cleanup import CleanUp
 from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
@@ -44,6 +45,7 @@ from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
 from nodeagent.sources import FileSource, PodMux, PodStorage, Source
+from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
 
 log = Log("agent")
@@ -70,6 +72,7 @@ class Parts:
     mux: PodMux
     loop: SyncLoop
     feed: CRIEventFeed
+    checkpoint: Checkpointer
     checks: HealthChecks
     journal: Journal
     registry: CollectorRegistry
@@ -78,7 +81,9 @@ class Parts:
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         """Run the ring; sources start last and end first."""
+        await self._restore()
         async with anyio.create_task_group() as ring:
+            await ring.start(self.checkpoint.run)
             await ring.start(self.pleg.run)
             await ring.start(self.runtime_state.run)
             await ring.start(self.workers.run)
@@ -96,6 +101,14 @@ class Parts:
             if self.config.stop_pods_on_exit:
                 await self._stop_pods()
             ring.cancel_scope.cancel()
+
+    async def _restore(self) -> None:
+        saved = await self.checkpoint.load()
+        try:
+            self.runtime.restore(saved or {})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # What it held is a comfort, not a need: back-offs begin anew.
+            log.warning("runtime_checkpoint_ignored", cause=repr(error))
 
     def dispose(self) -> None:
         """Close the channels; what still lies in them is gone."""
@@ -301,6 +314,9 @@ def build_parts(
         mux=PodMux(storage, channels.config),
         loop=loop,
         feed=CRIEventFeed(runtime),
+        checkpoint=Checkpointer(
+            StateFile(root / "checkpoints" / "runtime.json"), runtime_manager.snapshot
+        ),
         checks=_health_checks(loop, pleg, runtime_state, ready, names, sources),
         journal=journal,
         registry=registry,
