@@ -17,6 +17,8 @@ from nodeagent.runtime.settings import HostFacts, RuntimeSettings
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262144
 MIN_QUOTA: Final = 1000
+MAX_QUOTA: Final = 2**63 - 1
+"""What fits into the runtime's message; no machine has that much to give."""
 _GUARANTEED_OOM_SCORE: Final = -997
 _BEST_EFFORT_OOM_SCORE: Final = 1000
 
@@ -32,7 +34,7 @@ def cpu_quota(milli_cpu: int, period: int) -> int:
     """CFS quota in microseconds per ``period`` microseconds; 0 when there is no limit."""
     if milli_cpu == 0:
         return 0
-    return max(milli_cpu * period // 1000, MIN_QUOTA)
+    return min(max(milli_cpu * period // 1000, MIN_QUOTA), MAX_QUOTA)
 
 
 def container_resources(

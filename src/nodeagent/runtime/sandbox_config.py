@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -74,8 +73,7 @@ def port_mappings(container: Container) -> Iterator[v1.PortMapping]:
 
 
 def _unnamed_key(port: ContainerPort) -> tuple[object, ...]:
-    family = ipaddress.ip_address(port.host_ip).version if port.host_ip else 0
-    return family, port.protocol, port.host_ip, port.container_port, port.host_port
+    return port.protocol, port.host_ip, port.container_port, port.host_port
 
 
 def build_sandbox_config(

@@ -85,9 +85,32 @@ def select(
                 uids[found.uid] = found.identity
         judged.append(FileVerdicts(file.path, tuple(verdicts), file.problem))
     kept = dict(_kept(judged, before, pods))
+    owners = {before[identity].uid: identity for identity in kept}
+    judged = [_without_uids(file, owners, pods) for file in judged]
     for identity in kept:
         pods[identity] = before[identity]
     return Selection(pods, tuple(judged), kept)
+
+
+def _without_uids(
+    file: FileVerdicts, owners: Mapping[str, Identity], pods: dict[Identity, InForce]
+) -> FileVerdicts:
+    """Refuse documents that give the UID of a kept pod to another one: that pod runs on."""
+    verdicts = []
+    for verdict in file.verdicts:
+        found = pods.get(verdict.identity) if verdict.identity is not None else None
+        other = owners.get(found.uid) if found is not None and not verdict.errors else None
+        if found is None or other is None or other == found.identity:
+            verdicts.append(verdict)
+            continue
+        del pods[found.identity]
+        verdicts.append(_same_uid(verdict, other))
+    return FileVerdicts(file.path, tuple(verdicts), file.problem)
+
+
+def _same_uid(verdict: Verdict, other: Identity) -> Verdict:
+    text = f"duplicate: the pod {other.namespace}/{other.name} has the same uid"
+    return verdict.rejected([("metadata.uid", text)])
 
 
 def _judge(
@@ -116,8 +139,7 @@ def _judge(
     if pod is None:
         return final, None
     if (other := uids.get(pod.metadata.uid)) is not None:
-        text = f"duplicate: the pod {other.namespace}/{other.name} has the same uid"
-        return verdict.rejected([("metadata.uid", text)]), None
+        return _same_uid(verdict, other), None
     return final, InForce(identity, path, verdict.written, pod.metadata.uid, pod)
 
 

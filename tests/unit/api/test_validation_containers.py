@@ -83,6 +83,15 @@ def test_names_are_unique_over_regular_and_init_containers(judge: Judge) -> None
             ['ports[0].protocol: unsupported value "tcp": supported values: "TCP", "UDP", "SCTP"'],
         ),
         (
+            [{"containerPort": 1, "hostIP": "::1"}, {"containerPort": 2, "hostIP": "localhost"}],
+            [
+                (
+                    'ports[1].hostIP: invalid value "localhost": '
+                    "must be an IP address (for example 10.9.8.7 or 2001:db8::ffff)"
+                )
+            ],
+        ),
+        (
             [{"containerPort": 1, "name": "a"}, {"containerPort": 2, "name": "a"}],
             ['ports[1].name: duplicate value "a"'],
         ),

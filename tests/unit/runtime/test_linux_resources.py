@@ -54,6 +54,7 @@ def test_shares_are_proportional_within_bounds(milli: int, shares: int) -> None:
         (100, 100_000, 10_000),
         (1500, 100_000, 150_000),
         (1000, 5_000, 5_000),
+        (2**63 * 1000, 100_000, 2**63 - 1),
     ],
 )
 def test_quota_is_a_share_of_the_period(milli: int, period: int, quota: int) -> None:

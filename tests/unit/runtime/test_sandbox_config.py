@@ -120,6 +120,7 @@ def test_ports_are_mapped_once_for_each_container() -> None:
         ContainerPort(container_port=53, protocol="UDP", host_ip="127.0.0.1"),
         ContainerPort(container_port=53, protocol="UDP"),
         ContainerPort(container_port=53, protocol="SCTP"),
+        ContainerPort(container_port=53, protocol="SCTP", host_ip="no address"),
     )
     mapped = list(port_mappings(make_container(ports=ports)))
     assert mapped == [
@@ -127,6 +128,7 @@ def test_ports_are_mapped_once_for_each_container() -> None:
         v1.PortMapping(protocol=v1.Protocol.UDP, container_port=53, host_ip="127.0.0.1"),
         v1.PortMapping(protocol=v1.Protocol.UDP, container_port=53),
         v1.PortMapping(protocol=v1.Protocol.SCTP, container_port=53),
+        v1.PortMapping(protocol=v1.Protocol.SCTP, container_port=53, host_ip="no address"),
     ]
 
 

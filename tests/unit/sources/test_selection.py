@@ -145,6 +145,17 @@ def test_two_pods_cannot_share_a_written_uid() -> None:
     assert any("metadata.uid: duplicate" in line for line in errors(found))
 
 
+def test_the_uid_of_a_pod_that_a_bad_edit_keeps_is_not_given_to_another() -> None:
+    one = doc("one").replace("name: one", "name: one, uid: fixed")
+    two = doc("two").replace("name: two", "name: two, uid: fixed")
+    before = look(file("a.yaml", one))
+    bad = file("a.yaml", one.replace("image", "imago"))
+    after = look(bad, file("b.yaml", two), before=before)
+    assert chosen(after) == {"one": "busybox"}
+    assert any("b.yaml: metadata.uid: duplicate" in line for line in errors(after))
+    assert chosen(look(file("b.yaml", two), before=after)) == {"two": "busybox"}
+
+
 def test_a_missing_name_is_said() -> None:
     found = look(file("a.yaml", doc("one").replace("{name: one}", "{generateName: x}")))
     assert chosen(found) == {}

@@ -18,9 +18,11 @@ from nodeagent.api.validation.errors import (
 from nodeagent.api.validation.mounts import check_devices, check_mounts
 from nodeagent.api.validation.names import (
     check,
+    check_if_set,
     check_one_of,
     check_one_of_if_set,
     check_range,
+    ip_fault,
     label_fault,
     port_name_fault,
 )
@@ -127,6 +129,7 @@ def _check_ports(
         if spec.host_network and port.host_port != port.container_port:
             detail = "must equal containerPort when hostNetwork is true"
             yield invalid(f"{here}.hostPort", port.host_port, detail)
+        yield from check_if_set(f"{here}.hostIP", port.host_ip, ip_fault)
         yield from check_one_of(f"{here}.protocol", port.protocol, ("TCP", "UDP", "SCTP"))
 
 
