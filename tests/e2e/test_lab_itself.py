@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from grpclib.exceptions import GRPCError
 from tests.e2e.lab import images, processes
-from tests.e2e.lab.containerd_lab import Lab, reap_abandoned
+from tests.e2e.lab.claims import reap_abandoned
+from tests.e2e.lab.containerd_lab import Lab
 from tests.e2e.lab.cri import container_config, sandbox_config
 from tests.e2e.lab.ports import free_port
 from tests.e2e.lab.waiting import until
@@ -94,6 +95,7 @@ _DIES_WITH_A_POD_RUNNING = """
 import os, signal
 from pathlib import Path
 from tests.e2e.lab import cri, images
+from tests.e2e.lab.claims import reap_abandoned
 from tests.e2e.lab.containerd_lab import open_lab
 with open_lab() as lab:
     pod = cri.sandbox_config("abandoned", lab.base / "logs")

@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from tests.e2e.lab import images, processes
 from tests.e2e.lab.network import CNI_BINARIES, CNI_RESULTS
 from tests.e2e.lab.waiting import until
 
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 _SHIM_SOCKETS: Final = Path("/run/containerd/s")
 
 _CONFIG = """\
@@ -183,12 +182,8 @@ class Containerd:
             with suppress(RuntimeError):  # one that ends by itself meanwhile
                 self.ctr("tasks", "delete", "--force", task)
 
-    def sweep(self, cgroups_before: Collection[str]) -> None:
-        """End what is left of a containerd that is stopped or was abandoned, and delete it all.
-
-        Args:
-            cgroups_before: what `pod_cgroups` said when there was no containerd yet.
-        """
+    def sweep(self) -> None:
+        """End what is left of a containerd that is stopped or was abandoned, and delete it all."""
         named = processes.that_name(self.paths.base)  # containerd, shims, agents, clients
         processes.end_all(processes.with_descendants(named))
         _remove_dead_shim_sockets()
@@ -196,8 +191,6 @@ class Containerd:
             for result in CNI_RESULTS.glob(f"cni-loopback-{bundle.name}-*"):
                 result.unlink()
         unmount_below(self.paths.base)
-        for cgroup in sorted(pod_cgroups().difference(cgroups_before), reverse=True):
-            _remove_cgroup(Path(cgroup))
         shutil.rmtree(self.paths.base)
 
     def pid(self) -> int:
@@ -246,28 +239,9 @@ def _snapshotter(base: Path) -> str:
     return "native" if mounted.returncode else "overlayfs"
 
 
-def pod_cgroups() -> set[str]:
-    """The cgroups that pods live in, in every hierarchy: containerd's default and Kubernetes'."""
-    names = ("k8s.io", "kubepods")
-    roots = [_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir())]
-    tops = [root / name for root in roots for name in names if (root / name).is_dir()]
-    return {str(path) for top in tops for path in (top, *top.rglob("*/"))}
-
-
 def _remove_dead_shim_sockets() -> None:
     """Delete the sockets that killed shims leave in containerd's one directory for them."""
     listening = Path("/proc/net/unix").read_text()
     for socket in _SHIM_SOCKETS.glob("*"):
         if str(socket) not in listening:
             socket.unlink(missing_ok=True)
-
-
-def _remove_cgroup(cgroup: Path) -> None:
-    """Remove a cgroup; its processes were killed, but the kernel takes a moment to agree."""
-
-    def gone() -> bool:
-        with suppress(OSError):
-            cgroup.rmdir()
-        return not cgroup.exists()
-
-    until(f"the removal of cgroup {cgroup}", gone, timeout=10)

@@ -1,25 +1,19 @@
 """The whole laboratory: containerd, network, images, registry and a CRI client."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-import msgspec
 from anyio.from_thread import start_blocking_portal
-from tests.e2e.lab import processes
-from tests.e2e.lab.containerd import Containerd, pod_cgroups
+from tests.e2e.lab.claims import claim
+from tests.e2e.lab.containerd import Containerd
 from tests.e2e.lab.cri import Cri, open_cri
 from tests.e2e.lab.images import Image, build_all
 from tests.e2e.lab.network import PodNetwork
 from tests.e2e.lab.registry import Registry, open_registry
 from tests.e2e.lab.waiting import until
-
-_PREFIX: Final = "nodeagent-e2e-"
-_OWNER: Final = "owner.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +45,6 @@ class Lab:
         return next(image for image in self.images if image.name == name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    """Whose laboratory a directory is, and what to put back on the host when it is abandoned."""
-
-    process: processes.Process
-    network: PodNetwork
-    cgroups: list[str]
-
-
 @contextmanager
 def open_lab() -> Iterator[Lab]:
     """Set the laboratory up (a few seconds, as root); on exit nothing of it is left.
@@ -70,15 +55,10 @@ def open_lab() -> Iterator[Lab]:
     if os.geteuid() != 0:
         raise PermissionError("containerd and pods need root: run the tests with sudo make e2e")
     os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"  # root's PATH may lack them
-    reap_abandoned()
-    base = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    network = PodNetwork.plan(f"{os.getpid():x}")
-    cgroups = sorted(pod_cgroups())
-    _write_owner(base, network, cgroups)
-    containerd = Containerd(base)
     with ExitStack() as stack:
-        stack.callback(containerd.sweep, cgroups)
-        stack.callback(network.close)
+        claimed = stack.enter_context(claim())
+        base, network = Path(claimed.base), claimed.network
+        containerd = Containerd(base)
         containerd.write_config()
         paths = containerd.paths
         network.write_conf(paths.cni_conf, paths.ipam)
@@ -94,19 +74,3 @@ def open_lab() -> Iterator[Lab]:
         lab = Lab(base, containerd, network, registry, cri, made)
         stack.callback(lab.clear)
         yield lab
-
-
-def reap_abandoned() -> None:
-    """Clean up after laboratories whose process was killed before it could do so itself."""
-    for owner_file in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_OWNER}"):
-        owner = msgspec.json.decode(owner_file.read_bytes(), type=_Owner)
-        if owner.process.alive():
-            continue
-        Containerd(owner_file.parent).sweep(owner.cgroups)
-        owner.network.close()
-
-
-def _write_owner(base: Path, network: PodNetwork, cgroups: list[str]) -> None:
-    me = processes.find(os.getpid())
-    assert me is not None
-    (base / _OWNER).write_bytes(msgspec.json.encode(_Owner(me, network, cgroups)))

@@ -2,44 +2,35 @@
 
 import ipaddress
 import json
-import shlex
-import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.e2e.lab.host import nat_rules, remove_chain, remove_rule, run
+
 CNI_BINARIES: Final = Path("/usr/lib/cni")
 CNI_RESULTS: Final = Path("/var/lib/cni/results")
-_IP_FORWARD: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _CANDIDATES: Final = ipaddress.ip_network("10.213.0.0/16")
-#: The portmap plugin makes these nat chains once and never removes them, nor the jumps to them.
-_PORTMAP_CHAINS: Final = ("CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ")
 
 
 @dataclass(frozen=True, slots=True)
 class PodNetwork:
-    """A bridge network; `close` puts the host back to how it was."""
+    """A bridge network of one laboratory."""
 
     name: str
     bridge: str
     subnet: str
-    forwarding_before: str
-    nat_chains_before: tuple[str, ...]
 
     @classmethod
-    def plan(cls, tag: str) -> "PodNetwork":
-        """Choose names and a free subnet and note how the host looks; changes nothing yet.
+    def plan(cls, tag: str, taken: Sequence[str]) -> "PodNetwork":
+        """Choose names and a free subnet; changes nothing yet.
 
         Args:
             tag: a few characters that make names on this host unique.
+            taken: subnets of other laboratories, whose bridges may not exist yet.
         """
-        return cls(
-            name=f"nodeagent-{tag}",
-            bridge=f"na{tag}",
-            subnet=_free_subnet(),
-            forwarding_before=_IP_FORWARD.read_text(),
-            nat_chains_before=tuple(sorted(_portmap_chains())),
-        )
+        return cls(name=f"nodeagent-{tag}", bridge=f"na{tag}", subnet=_free_subnet(taken))
 
     def write_conf(self, conf_dir: Path, ipam_dir: Path) -> None:
         """Write the CNI configuration; the bridge appears with the first pod.
@@ -72,55 +63,25 @@ class PodNetwork:
     def close(self) -> None:
         """Remove the bridge and everything that CNI remembers of this network's pods."""
         if Path("/sys/class/net", self.bridge).exists():
-            _run("ip", "link", "delete", self.bridge)
+            run("ip", "link", "delete", self.bridge)
         for result in CNI_RESULTS.glob(f"{self.name}-*"):
             result.unlink(missing_ok=True)
-        self._remove_forgotten_ports()
-        for chain in sorted(_portmap_chains() - set(self.nat_chains_before)):
-            _remove_chain(chain)
-        _IP_FORWARD.write_text(self.forwarding_before)
-
-    def _remove_forgotten_ports(self) -> None:
-        """Host ports of pods that were never removed; the rule's comment names the network."""
-        for words in _nat_rules():
+        # Host ports of pods that were never removed; the rule's comment names the network.
+        for words in nat_rules():
             if words[0] == "-A" and any(f'"{self.name}"' in word for word in words):
-                _run("iptables", "-w", "-t", "nat", "-D", *words[1:])
-                _remove_chain(words[-1])
+                remove_rule(words)
+                remove_chain(words[-1])
 
 
-def _free_subnet() -> str:
-    """The first /24 of the candidates that no route of this host touches."""
-    taken = [ipaddress.ip_network(route) for route in _routes()]
+def _free_subnet(taken: Sequence[str]) -> str:
+    """The first /24 of the candidates that is not taken and that no route of this host touches."""
+    used = [ipaddress.ip_network(it) for it in (*taken, *_routes())]
     for subnet in _CANDIDATES.subnets(new_prefix=24):
-        if not any(subnet.overlaps(other) for other in taken):
+        if not any(subnet.overlaps(other) for other in used):
             return str(subnet)
     raise RuntimeError(f"no free /24 in {_CANDIDATES} on this host")
 
 
 def _routes() -> list[str]:
-    entries: list[dict[str, str]] = json.loads(_run("ip", "-4", "-json", "route", "show"))
+    entries: list[dict[str, str]] = json.loads(run("ip", "-4", "-json", "route", "show"))
     return [entry["dst"] for entry in entries if entry["dst"] != "default"]
-
-
-def _nat_rules() -> list[list[str]]:
-    return [shlex.split(line) for line in _run("iptables", "-w", "-t", "nat", "-S").splitlines()]
-
-
-def _portmap_chains() -> set[str]:
-    made = {words[1] for words in _nat_rules() if words[0] == "-N"}
-    return made.intersection(_PORTMAP_CHAINS)
-
-
-def _remove_chain(chain: str) -> None:
-    for words in _nat_rules():
-        if words[0] == "-A" and words[-2:] == ["-j", chain]:
-            _run("iptables", "-w", "-t", "nat", "-D", *words[1:])
-    _run("iptables", "-w", "-t", "nat", "-F", chain)
-    _run("iptables", "-w", "-t", "nat", "-X", chain)
-
-
-def _run(*command: str) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
