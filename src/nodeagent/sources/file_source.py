@@ -6,6 +6,7 @@ change nothing that runs (docs/behaviour/sources.md).
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -125,13 +126,13 @@ class FileSource:
                 await self.look(publish)
 
     async def _watch_once(
-        self, present: Sequence[Path], stop: anyio.Event, publish: Publish
+        self, present: Mapping[Path, tuple[int, int]], stop: anyio.Event, publish: Publish
     ) -> None:
         from watchfiles import awatch
 
         changes = awatch(
             *present,
-            watch_filter=lambda _change, path: not is_leftover(Path(path).name),
+            watch_filter=lambda _change, path: _may_matter(Path(path).name),
             debounce=_WATCH_DEBOUNCE_MS,
             step=_WATCH_STEP_MS,
             rust_timeout=1000,
@@ -146,7 +147,7 @@ class FileSource:
                     # The first turn also finds what changed while the watch was being set up.
                     looked = True
                     await self.look(publish)
-                elif await to_thread.run_sync(_watchable, self._paths) != present:
+                if await to_thread.run_sync(_watchable, self._paths) != present:
                     return
 
     def problems(self) -> dict[str, str]:
@@ -277,11 +278,24 @@ def _same(before: Sequence[InForce], after: Sequence[InForce]) -> bool:
     )
 
 
-def _watchable(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """What to watch: directories themselves, and of single files the directory they lie in."""
-    found: dict[Path, None] = {}
+def _may_matter(name: str) -> bool:
+    """Whether a change of that name is a reason to look: ``..data`` leads links elsewhere."""
+    return name == "..data" or not is_leftover(name)
+
+
+def _watchable(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """What to watch: directories themselves, and of single files the directory they lie in.
+
+    With device and inode: a watch stays with the directory, not with the path, when another one
+    is made, moved or mounted there.
+    """
+    found: dict[Path, tuple[int, int]] = {}
     for path in paths:
         directory = path if path.is_dir() else path.parent
-        if directory.is_dir():
-            found[directory] = None
-    return tuple(found)
+        try:
+            facts = directory.stat()
+        except OSError:
+            continue
+        if stat.S_ISDIR(facts.st_mode):
+            found[directory] = (facts.st_dev, facts.st_ino)
+    return found

@@ -165,6 +165,32 @@ async def test_a_directory_that_comes_later_is_found(tmp_path: Path) -> None:
         assert await run.next() == {"a-n1": "one"}
 
 
+async def test_a_directory_that_is_replaced_is_watched_again(tmp_path: Path) -> None:
+    manifests = tmp_path / "m"
+    manifests.mkdir()
+    async with running(manifests, period=1000) as run:
+        assert await run.next() == {}
+        manifests.rename(tmp_path / "old")
+        manifests.mkdir()
+        (manifests / "a.yaml").write_text(POD % ("a", "one"))
+        assert await run.next() == {"a-n1": "one"}
+        (manifests / "b.yaml").write_text(POD % ("b", "two"))
+        assert await run.next() == {"a-n1": "one", "b-n1": "two"}
+
+
+async def test_a_data_link_that_leads_elsewhere_is_seen(tmp_path: Path) -> None:
+    for number in ("1", "2"):
+        (tmp_path / f"..{number}").mkdir()
+        (tmp_path / f"..{number}" / "a.yaml").write_text(POD % ("a", number))
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+    async with running(tmp_path, period=1000) as run:
+        assert await run.next() == {"a-n1": "1"}
+        (tmp_path / "..data_tmp").symlink_to("..2")
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+        assert await run.next() == {"a-n1": "2"}
+
+
 async def test_an_unreadable_directory_keeps_what_it_gave(tmp_path: Path) -> None:
     manifests = tmp_path / "m"
     manifests.mkdir()
