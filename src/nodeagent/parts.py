@@ -180,7 +180,7 @@ def build_parts(
     ChannelMetrics(channels.all(), registry)
     events = JournalEvents(journal)
     manager = PodManager()
-    statuses = StatusManager(clock)
+    statuses = StatusManager(clock, loop_time=anyio.current_time)
     cache = PodCache()
     lister = PodLister(runtime)
     pleg = Pleg(
@@ -204,12 +204,17 @@ def build_parts(
         metrics=RuntimeMetrics(registry),
         clock=clock,
         on_action=pleg.request_relist,
+        persist=lambda: checkpoint.save(),  # noqa: PLW0108 - made below
+    )
+    checkpoint = Checkpointer(
+        StateFile(root / "checkpoints" / "runtime.json"), runtime_manager.snapshot
     )
     runtime_state = RuntimeState(partial(_poll, runtime), journal)
     metrics = PodMetrics(registry)
     syncer = PodSync(
         runtime=runtime_manager,
         start_error=runtime_manager.reasons.get,
+        ran_once=runtime_manager.ran_once,
         volumes=volumes,
         statuses=statuses,
         inspect=partial(_inspect, lister),
@@ -270,8 +275,7 @@ def build_parts(
     dead = DeadContainerRemover(gc.remove_container, journal=journal)
 
     def deadline_passed(pod: Pod) -> bool:
-        status = statuses.get(PodUID(pod.metadata.uid))
-        return status is not None and past_deadline(pod, status, clock.now())
+        return past_deadline(pod, statuses.active_for(PodUID(pod.metadata.uid)))
 
     handlers = PodHandlers(
         manager,
@@ -314,9 +318,7 @@ def build_parts(
         mux=PodMux(storage, channels.config),
         loop=loop,
         feed=CRIEventFeed(runtime),
-        checkpoint=Checkpointer(
-            StateFile(root / "checkpoints" / "runtime.json"), runtime_manager.snapshot
-        ),
+        checkpoint=checkpoint,
         checks=_health_checks(loop, pleg, runtime_state, ready, names, sources),
         journal=journal,
         registry=registry,

@@ -262,3 +262,32 @@ async def test_status_survives_as_pods_json(tmp_path: Path) -> None:
         pod = node.pod("web")
         assert pod is not None
         assert pod == replace(pod, status=stored)
+
+
+async def test_a_container_that_may_run_once_does_not_run_again_after_its_record_is_lost(
+    tmp_path: Path,
+) -> None:
+    source = MemorySource(make_pod("job", restart="Never"))
+    async with simulated(tmp_path) as (runtime, endpoint):
+        async with agent_on(runtime, endpoint, tmp_path, source) as node:
+            await node.running("job")
+        (record,) = node.containers("job")
+        await runtime.core.remove(record)
+        async with agent_on(runtime, endpoint, tmp_path, source) as node:
+            await node.until(lambda: phase(node.pod("job")) in ("Failed", "Succeeded"))
+            await anyio.sleep(120)
+            assert runtime.core.calls["StartContainer"] == 1
+
+
+async def test_a_crash_back_off_goes_on_after_a_restart_of_the_agent(tmp_path: Path) -> None:
+    backend = SimulatedBackend({"main": Script(exits=[(0.1, 1)], repeat=True)})
+    source = MemorySource(make_pod("web"))
+    async with simulated(tmp_path, backend) as (runtime, endpoint):
+        async with agent_on(runtime, endpoint, tmp_path, source) as node:
+            await restarted(node, "web", 3)
+            await node.until(lambda: node.status("web").state.waiting is not None)
+        async with agent_on(runtime, endpoint, tmp_path, source) as node:
+            began = anyio.current_time()
+            await restarted(node, "web", 4)
+            # The third restart was followed by a back-off of 40 s.
+            assert anyio.current_time() - began > 20

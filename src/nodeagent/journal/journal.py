@@ -69,6 +69,10 @@ class Journal:
         self.missed = 0
         """Records that a slow follower did not get."""
 
+    def use_time(self, monotonic: Callable[[], float]) -> None:
+        """Take ages from another monotonic clock from now on, such as that of an event loop."""
+        self._monotonic = monotonic
+
     def record(
         self,
         component: str,

@@ -114,7 +114,7 @@ class PodSyncResult:
         """The one error that stands for all: None, BackOffError or SyncError.
 
         BackOffError is given when any container waits for a back-off, so that the pod is
-        looked at again as soon as the first one expires.
+        looked at again as soon as the first one expires, or earlier when others just failed.
         """
         if self.sandbox_error is not None:
             return self.sandbox_error
@@ -124,5 +124,6 @@ class PodSyncResult:
         reason = next(iter(self.errors.values())).reason
         until = self.backoff_until
         if until is not None:
-            return BackOffError(text, until=until, reason=reason)
+            only = all(e.until is not None for e in self.errors.values())
+            return BackOffError(text, until=until, reason=reason, only=only)
         return SyncError(text, reason=reason)

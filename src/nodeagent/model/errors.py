@@ -25,11 +25,19 @@ class NetworkNotReadyError(SyncError):
 
 
 class BackOffError(SyncError):
-    """Everything that failed only waits for its back-off; ``until`` is loop time."""
+    """Something waits for its back-off.
 
-    def __init__(self, message: str, *, until: float, reason: str = "BackOff") -> None:
+    Attributes:
+        until: loop time at which the first back-off expires.
+        only: nothing else failed, so there is nothing to try again before that.
+    """
+
+    def __init__(
+        self, message: str, *, until: float, reason: str = "BackOff", only: bool = True
+    ) -> None:
         super().__init__(message, reason=reason)
         self.until = until
+        self.only = only
 
 
 @dataclass(frozen=True, slots=True)

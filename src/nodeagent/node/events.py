@@ -8,6 +8,7 @@ from nodeagent.log import Log
 
 log = Log("event")
 
+_REPEAT_SECONDS = 60.0
 _EXPECTED = frozenset({"MissingClusterDNS"})
 """Warnings that are the normal case on a machine without a cluster: journal only."""
 
@@ -21,18 +22,22 @@ class JournalEvents:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        # The last warning of each pod and reason, so that a repeated one is logged once.
-        self._last: dict[tuple[str, str], str] = {}
+        # The last warning of each pod and reason: a repeated one is logged once, and recorded
+        # once a minute.
+        self._last: dict[tuple[str, str], tuple[str, float]] = {}
 
     def event(self, pod: Pod, kind: str, reason: str, message: str, field_path: str = "") -> None:
         """Say something about a pod or one of its containers; never blocks, never fails."""
-        uid = pod.metadata.uid
-        self._journal.record("event", reason, uid, message, type=kind, field_path=field_path)
-        if kind == "Normal" or reason in _EXPECTED:
+        uid, key = pod.metadata.uid, (pod.metadata.uid, reason + field_path)
+        before, recorded_at = self._last.get(key, ("", 0.0))
+        repeated = kind != "Normal" and before == message
+        if repeated and self._journal.now - recorded_at < _REPEAT_SECONDS:
             return
-        key = (uid, reason + field_path)
-        if self._last.get(key) != message:
-            self._last[key] = message
+        self._journal.record("event", reason, uid, message, type=kind, field_path=field_path)
+        if kind == "Normal":
+            return
+        self._last[key] = (message, self._journal.now)
+        if not repeated and reason not in _EXPECTED:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
             log.warning("pod_event", pod=name, reason=reason, message=message)
 

@@ -6,7 +6,7 @@ docs/behaviour/phase.md, "Container statuses".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -41,10 +41,12 @@ class StatusContext:
     Attributes:
         runtime_name: scheme of container ids (``containerd``).
         reason: why a container could not be started the last time, by container name.
+        ran_once: ids of containers that ran and may not run again, by name.
     """
 
     runtime_name: str
     reason: Callable[[str], ContainerError | None]
+    ran_once: Mapping[str, str] = field(default_factory=dict)
 
 
 def api_time(nanoseconds: int) -> datetime | None:
@@ -96,7 +98,7 @@ def _one(
     elif init and not is_sidecar(container) and _regular_exists(pod, status):
         shown = _completed(_default(pod, container, old))
     else:
-        shown = _without_record(pod, container, old)
+        shown = _without_record(pod, container, old, context)
     shown = _with_reason(pod, container, records, shown, context)
     return _with_readiness(shown, init=init, sidecar=is_sidecar(container))
 
@@ -115,23 +117,28 @@ def _default(pod: Pod, container: Container, old: ContainerStatus | None) -> Con
     )
 
 
-def _without_record(pod: Pod, container: Container, old: ContainerStatus | None) -> ContainerStatus:
+def _without_record(
+    pod: Pod, container: Container, old: ContainerStatus | None, context: StatusContext
+) -> ContainerStatus:
     shown = _default(pod, container, old)
-    if old is None or old.state.running is None:
+    ran = context.ran_once.get(container.name)
+    was_running = old.state.running if old is not None else None
+    if shown.state.terminated is not None or (was_running is None and ran is None):
         return shown
+    container_id = f"{context.runtime_name}://{ran}" if ran else ""
     vanished = ContainerStateTerminated(
         exit_code=VANISHED_EXIT_CODE,
         reason=VANISHED_REASON,
         message=VANISHED_DELETED,
-        started_at=old.state.running.started_at,
-        container_id=old.container_id,
+        started_at=was_running.started_at if was_running else None,
+        container_id=old.container_id if old is not None else container_id,
     )
-    deleting = pod.metadata.deletion_timestamp is not None
     if not restartable(pod, container, VANISHED_EXIT_CODE):
         # It ran, its record is gone and it may not run twice: it has ended.
         return replace(shown, state=ContainerState(terminated=vanished))
-    if old.last_state.terminated is not None:
+    if was_running is None or shown.last_state.terminated is not None:
         return shown
+    deleting = pod.metadata.deletion_timestamp is not None
     return replace(
         shown,
         last_state=ContainerState(terminated=vanished),

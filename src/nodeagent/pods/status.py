@@ -6,7 +6,6 @@ docs/behaviour/phase.md, "Generated status".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from ipaddress import ip_address
 
 from nodeagent.api import HostIP, Pod, PodIP, PodStatus
@@ -32,12 +31,15 @@ def is_static(pod: Pod) -> bool:
     return pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api"
 
 
-def past_deadline(pod: Pod, status: PodStatus, now: datetime) -> bool:
-    """Whether the pod has run longer than its active deadline allows."""
+def past_deadline(pod: Pod, active_for: float | None) -> bool:
+    """Whether the pod has run longer than its active deadline allows.
+
+    Args:
+        pod: the pod.
+        active_for: seconds of loop time since it became active; None when it has not.
+    """
     limit = pod.spec.active_deadline_seconds
-    if limit is None or status.start_time is None:
-        return False
-    return (now - status.start_time).total_seconds() >= limit
+    return limit is not None and active_for is not None and active_for >= limit
 
 
 def generate_pod_status(
@@ -48,7 +50,7 @@ def generate_pod_status(
     node: NodeFacts,
     *,
     qos_class: str,
-    now: datetime,
+    active_for: float | None = None,
     final: bool = False,
 ) -> PodStatus:
     """The pod's status as it should be stored now.
@@ -60,7 +62,7 @@ def generate_pod_status(
         context: runtime name and start errors.
         node: the node's addresses.
         qos_class: quality-of-service class of the spec.
-        now: wall time, for the active deadline.
+        active_for: seconds since the pod became active, for its deadline.
         final: the pod has been stopped for good.
     """
     statuses = compute_container_statuses(
@@ -83,7 +85,7 @@ def generate_pod_status(
             phase, reason, message = before.phase, before.reason, before.message
     if phase == old.phase:
         reason, message = old.reason, old.message
-    if phase not in TERMINAL and past_deadline(pod, old, now):
+    if phase not in TERMINAL and past_deadline(pod, active_for):
         phase, reason, message = FAILED, DEADLINE_EXCEEDED, DEADLINE_MESSAGE
     addresses = _addresses(pod, runtime, node, old)
     return PodStatus(

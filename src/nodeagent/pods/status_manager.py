@@ -6,6 +6,7 @@ each change at least once and in order. Without a writer the store serves ``/pod
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -53,10 +54,19 @@ class StatusManager:
     Args:
         clock: wall clock, for transition and start times.
         changed: called with the pod's UID after every change.
+        loop_time: monotonic seconds, for how long pods have been active.
     """
 
-    def __init__(self, clock: Clock, changed: Callable[[PodUID], None] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        changed: Callable[[PodUID], None] | None = None,
+        *,
+        loop_time: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._clock = clock
+        self._loop_time = loop_time
+        self._active_since: dict[PodUID, float] = {}
         self._changed = changed
         self._stored: dict[PodUID, VersionedStatus] = {}
         self.refused = 0
@@ -106,9 +116,27 @@ class StatusManager:
         keep = frozenset(known)
         for uid in [u for u in self._stored if u not in keep]:
             del self._stored[uid]
+            self._active_since.pop(uid, None)
+
+    def active_for(self, uid: PodUID) -> float | None:
+        """Seconds since the pod became active, None for one without a status.
+
+        Wall time counts only once, for what went before this agent: a clock that jumps later
+        neither ends a pod nor spares it.
+        """
+        since = self._active_since.get(uid)
+        return None if since is None else self._loop_time() - since
+
+    def _note_start(self, uid: PodUID, status: PodStatus) -> None:
+        if uid in self._active_since or status.start_time is None:
+            return
+        before = (self._clock.now() - status.start_time).total_seconds()
+        # A fresh start time is cut to whole seconds, which is no age.
+        self._active_since[uid] = self._loop_time() - (before if before > 1 else 0.0)
 
     def _store(self, pod: Pod, status: PodStatus) -> bool:
         uid = PodUID(pod.metadata.uid)
+        self._note_start(uid, status)
         stored = self._stored.get(uid)
         if stored is not None and stored.status == status:
             return False

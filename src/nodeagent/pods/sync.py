@@ -37,6 +37,7 @@ from nodeagent.pods.status_manager import StatusManager
 
 log = Log("sync")
 
+FAILED_MOUNT = "FailedMount"
 UNSUPPORTED = "UnsupportedField"
 
 
@@ -86,6 +87,7 @@ class PodSync:
     Args:
         runtime: the runtime side.
         start_error: why a container could not be started the last time.
+        ran_once: ids of containers that ran and may not run again, by name.
         volumes: the pod's volumes.
         statuses: where statuses are stored.
         inspect: a fresh look at one pod in the runtime, without a cache.
@@ -105,6 +107,7 @@ class PodSync:
         *,
         runtime: PodRuntime,
         start_error: Callable[[PodUID, str], ContainerError | None],
+        ran_once: Callable[[PodUID], Mapping[str, str]],
         volumes: Volumes,
         statuses: StatusManager,
         inspect: Callable[[PodUID], Awaitable[PodRuntimeStatus]],
@@ -120,6 +123,7 @@ class PodSync:
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
+        self._ran_once = ran_once
         self._volumes = volumes
         self._statuses = statuses
         self._inspect = inspect
@@ -228,10 +232,10 @@ class PodSync:
             pod,
             status,
             self._statuses.get(uid) or pod.status,
-            StatusContext(self._runtime_name(), reason),
+            StatusContext(self._runtime_name(), reason, self._ran_once(uid)),
             self._node(),
             qos_class=self._qos_class(pod),
-            now=self._clock.now(),
+            active_for=self._statuses.active_for(uid),
             final=final,
         )
 
@@ -277,7 +281,9 @@ class PodSync:
         try:
             return await self._volumes.mount(pod)
         except SyncError as error:
-            text = f"Unable to attach or mount volumes: {error}"
+            text = str(error)
+            if error.reason == FAILED_MOUNT:
+                text = f"Unable to attach or mount volumes: {error}"
             self._record(pod, "Warning", error.reason, text)
             raise
 

@@ -6,10 +6,11 @@ Pure. Rows and their tests: docs/behaviour/workers.md, "Calls", "Outcomes" and "
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nodeagent.aio import leaves
 from nodeagent.model import BackOffError, NetworkNotReadyError, PodRuntimeStatus, UpdateType
 from nodeagent.pods.protocols import StatusFn
 from nodeagent.pods.worker_state import WorkerState
@@ -181,24 +182,19 @@ def requeue_delay(
     """
     if error is None:
         return jitter(ERROR_BACK_OFF if result is Result.CANCELLED else resync)
-    leaves = list(_leaves(error))
-    if any(isinstance(leaf, NetworkNotReadyError) for leaf in leaves):
+    causes = list(leaves(error))
+    if any(isinstance(leaf, NetworkNotReadyError) for leaf in causes):
         return jitter(QUICK_RETRY)
-    waits = [leaf.until for leaf in leaves if isinstance(leaf, BackOffError)]
-    if waits and len(waits) == len(leaves):
+    waits = [leaf for leaf in causes if isinstance(leaf, BackOffError)]
+    if waits and len(waits) == len(causes):
         # Not spread: the pod's status tells the time of the next try.
-        return min(max(min(waits) - now, 0.0), resync)
-    if any(_is_outage(leaf) for leaf in leaves):
+        delay = min(max(min(leaf.until for leaf in waits) - now, 0.0), resync)
+        if all(leaf.only for leaf in waits):
+            return delay
+        return min(delay, jitter(ERROR_BACK_OFF))
+    if any(_is_outage(leaf) for leaf in causes):
         return jitter(QUICK_RETRY)
     return jitter(ERROR_BACK_OFF)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 def _is_outage(error: BaseException | None) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
@@ -17,6 +19,13 @@ from nodeagent.runtime.names import field_path
 from nodeagent.runtime.records import Records
 from nodeagent.runtime.services import ContainerRuntime
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+
+Persist: TypeAlias = Callable[[], Awaitable[None]]
+"""Brings what must survive the agent to disk; returns when it is there."""
+
+
+async def no_persist() -> None:
+    """Keep everything in memory only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class RuntimeContext:
     clock: Clock
     on_action: OnAction
     limiter: PatientLimiter
+    persist: Persist = no_persist
     records: Records = field(default_factory=Records)
     log: Log = field(default_factory=lambda: Log("runtime"))
 

@@ -18,7 +18,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime.actions import NO_RESULTS, ProbeResults, compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
-from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.context import Persist, RuntimeContext, no_persist
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.images import ImageManager
@@ -47,6 +47,8 @@ class RuntimeManager:
         metrics: counters.
         clock: wall time, for messages only.
         on_action: told after every change in the runtime, with the pod and what was done.
+        persist: brings :meth:`snapshot` to disk; awaited before a container starts that may
+            run only once.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class RuntimeManager:
         metrics: RuntimeMetrics | None = None,
         clock: Clock | None = None,
         on_action: OnAction = no_action,
+        persist: Persist = no_persist,
     ) -> None:
         self._context = context = RuntimeContext(
             runtime=runtime,
@@ -71,6 +74,7 @@ class RuntimeManager:
             metrics=metrics or RuntimeMetrics(),
             clock=clock or SystemClock(),
             on_action=on_action,
+            persist=persist,
             limiter=PatientLimiter(settings.concurrency, settings.patience),
         )
         self.reasons = ReasonCache()
@@ -160,6 +164,10 @@ class RuntimeManager:
     def observe_exits(self, status: PodRuntimeStatus) -> None:
         """Note when containers were first seen exited; crash back-offs count from then."""
         self._back_off.observe(status, anyio.current_time())
+
+    def ran_once(self, uid: PodUID) -> Mapping[str, str]:
+        """Ids of the pod's containers that were started and may not run again, by name."""
+        return self._context.records.started(uid)
 
     def forget_pod(self, uid: PodUID) -> None:
         """Drop all that is remembered of a pod that is gone for good."""

@@ -271,6 +271,8 @@ class ContainerStarter:
         context, pod, name = self._context, request.pod, request.container.name
         if effective_policy(pod, request.container) == NEVER:
             context.records.mark_started(request.uid, name, cid)
+            # On disk before it runs: also an agent that dies now must not start it twice.
+            await context.persist()
         try:
             await context.runtime.start_container(cid)
         except RpcError as error:

@@ -54,8 +54,8 @@ def make_static_pod(pod: Pod, uid: str, node_name: str, *, tolerate: bool = True
     spec = replace(full.spec, node_name=node_name)
     if tolerate:
         spec = replace(spec, tolerations=_tolerating(spec.tolerations))
-    status: PodStatus = replace(full.status, phase="Pending")
-    return replace(full, metadata=metadata, spec=spec, status=status)
+    # A status in a manifest is a copy of some other pod's life.
+    return replace(full, metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))
 
 
 def _tolerating(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:

@@ -159,6 +159,14 @@ def test_a_vanished_container_that_may_not_run_again_has_ended() -> None:
     assert found.restart_count == 0
 
 
+def test_a_container_that_ran_once_and_has_no_record_has_ended() -> None:
+    context = StatusContext("containerd", lambda _name: None, {"a": "gone"})
+    found = compute(pod("Never"), context=context)
+    assert found.state.terminated is not None
+    assert found.state.terminated.container_id == "containerd://gone"
+    assert compute(pod("Never"), context=context, name="b").state.waiting is not None
+
+
 def test_an_ended_container_without_record_stays_as_it_was() -> None:
     old = ended_before(code=9)
     assert compute(pod("Never"), old=old).state == old.state

@@ -255,6 +255,8 @@ def outage() -> SyncError:
             ExceptionGroup("", [BackOffError("a", until=140.0), BackOffError("b", until=130.0)]),
             30.0,
         ),
+        ("O7", BackOffError("crash, and a pull", until=160.0, only=False), 10.0),
+        ("O7", BackOffError("crash, and a pull", until=104.0, only=False), 4.0),
         ("O8", Unavailable("gone"), 1.0),
         ("O8", outage(), 1.0),
         ("O9", SyncError("x"), 10.0),
