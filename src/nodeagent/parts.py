@@ -22,8 +22,8 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodRuntimeStatus, PodUID
-from nodeagent.node import JournalEvents, RuntimeInfo, RuntimeState
+from nodeagent.model import PodUID
+from nodeagent.node import JournalEvents, RuntimeState
 from nodeagent.pleg import Pleg, PlegSettings, PodCache
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
@@ -43,6 +43,7 @@ from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
 from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
 from nodeagent.runtime.unsupported import unsupported_fields
+from nodeagent.runtime_access import inspect_pod, poll_status
 from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
 from nodeagent.sources import FileSource, PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
@@ -209,7 +210,7 @@ def build_parts(
     checkpoint = Checkpointer(
         StateFile(root / "checkpoints" / "runtime.json"), runtime_manager.snapshot
     )
-    runtime_state = RuntimeState(partial(_poll, runtime), journal)
+    runtime_state = RuntimeState(partial(poll_status, runtime), journal)
     metrics = PodMetrics(registry)
     syncer = PodSync(
         runtime=runtime_manager,
@@ -217,7 +218,7 @@ def build_parts(
         ran_once=runtime_manager.ran_once,
         volumes=volumes,
         statuses=statuses,
-        inspect=partial(_inspect, lister),
+        inspect=partial(inspect_pod, lister),
         record=events,
         unsupported=unsupported_fields,
         qos_class=lambda pod: compute_qos(pod).value,
@@ -376,29 +377,4 @@ def _runtime_settings(config: AgentConfig, root: Path) -> RuntimeSettings:
             pull_qps=config.registry_pull_qps,
             pull_burst=config.registry_burst,
         ),
-    )
-
-
-async def _inspect(lister: PodLister, uid: PodUID) -> PodRuntimeStatus:
-    """A fresh look at one pod; a pod the runtime does not know is empty."""
-    pod = await lister.get_pod(uid)
-    return PodRuntimeStatus(uid) if pod is None else await lister.inspect(pod)
-
-
-async def _poll(runtime: RuntimeService) -> RuntimeInfo:
-    """One status poll, in the words of the spec."""
-    reply = await runtime.status()
-    conditions = {c.type: c for c in (reply.status.conditions if reply.status else ())}
-
-    def problem(kind: str, what: str) -> str:
-        found = conditions.get(kind)
-        if found is None:
-            return f"{what}: <nil>"
-        if found.status:
-            return ""
-        return f"{what}: {kind}=false reason:{found.reason} message:{found.message}"
-
-    return RuntimeInfo(
-        problem("RuntimeReady", "container runtime not ready"),
-        problem("NetworkReady", "container runtime network not ready"),
     )

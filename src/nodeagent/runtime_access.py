@@ -14,7 +14,10 @@ from prometheus_client import CollectorRegistry
 from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
 from nodeagent.cri import CRIClient, ImageService, RuntimeService
+from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
+from nodeagent.model import PodRuntimeStatus, PodUID
+from nodeagent.node import RuntimeInfo
 from nodeagent.rpc import RpcError
 
 _SOCKET_PATH_LIMIT: Final = 100
@@ -86,3 +89,28 @@ def _socket_path(state: Path, stack: AsyncExitStack) -> Path:
     if len(str(socket)) <= _SOCKET_PATH_LIMIT:
         return socket
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeagent-"))) / "cri.sock"
+
+
+async def inspect_pod(lister: PodLister, uid: PodUID) -> PodRuntimeStatus:
+    """A fresh look at one pod; a pod the runtime does not know is empty."""
+    pod = await lister.get_pod(uid)
+    return PodRuntimeStatus(uid) if pod is None else await lister.inspect(pod)
+
+
+async def poll_status(runtime: RuntimeService) -> RuntimeInfo:
+    """One status poll, in the words that node conditions use."""
+    reply = await runtime.status()
+    conditions = {c.type: c for c in (reply.status.conditions if reply.status else ())}
+
+    def problem(kind: str, what: str) -> str:
+        found = conditions.get(kind)
+        if found is None:
+            return f"{what}: <nil>"
+        if found.status:
+            return ""
+        return f"{what}: {kind}=false reason:{found.reason} message:{found.message}"
+
+    return RuntimeInfo(
+        problem("RuntimeReady", "container runtime not ready"),
+        problem("NetworkReady", "container runtime network not ready"),
+    )
