@@ -8,22 +8,17 @@ import pytest
 
 from nodeagent import rpc
 from nodeagent.embedded import ContainerRecord, SandboxRecord
+from nodeagent.embedded.process.isolation import Isolation
 from nodeagent.embedded.process.launcher.spec import ContainerSpec
-from nodeagent.embedded.process.specs import (
-    Isolation,
-    check_container,
-    check_sandbox,
-    container_spec,
-    container_warnings,
-    namespaces,
-)
+from nodeagent.embedded.process.specs import check_container, check_sandbox, container_spec
 from nodeagent.embedded.process.store import sandbox_files
 from nodeagent.model import ContainerID, PodUID, SandboxID
 from nodeagent.proto.runtime import v1
 from nodeagent.testing.cri_configs import container_config, sandbox_config
 
-ISOLATED = Isolation("dir")
-PLAIN = Isolation(None, "not root")
+ISOLATED = Isolation("root")
+ROOTLESS = Isolation("user", "tmpfs", "not root")
+PLAIN = Isolation("none", reason="not root")
 MOUNT = v1.Mount(host_path="/srv/data", container_path="/data", readonly=True)
 
 
@@ -114,16 +109,29 @@ def test_a_plain_process_works_in_a_directory_of_its_own() -> None:
 
 
 def test_namespaces_follow_the_options() -> None:
-    assert namespaces(*records(container_config())) == ["mnt", "uts", "ipc", "pid"]
+    isolation = spec(container_config())["isolation"]
+    assert isolation is not None
+    assert (isolation["hostname"], isolation["own_pid"], isolation["own_ipc"]) == (
+        "web-0",
+        True,
+        True,
+    )
     config = container_config()
     options = context(config).namespace_options
     assert options is not None
     options.pid = options.ipc = v1.NamespaceMode.NODE
-    host = sandbox_config(host_network=True)
-    assert namespaces(*records(config, host)) == ["mnt"]
     isolation = spec(config)["isolation"]
     assert isolation is not None
     assert (isolation["own_pid"], isolation["own_ipc"]) == (False, False)
+
+
+def test_a_user_namespace_is_for_those_without_privileges() -> None:
+    found = [spec(container_config(), one)["isolation"] for one in (ISOLATED, ROOTLESS, PLAIN)]
+    assert [one and (one["user"], one["upper"]) for one in found] == [
+        (False, "dir"),
+        (True, "tmpfs"),
+        None,
+    ]
 
 
 def test_who_it_runs_as_comes_from_the_security_context() -> None:
@@ -244,22 +252,6 @@ def test_sysctls_and_user_namespaces_of_a_sandbox_are_refused() -> None:
     config.linux.security_context = v1.LinuxSandboxSecurityContext(namespace_options=USERNS)
     with pytest.raises(rpc.Unimplemented, match="user namespaces"):
         check_sandbox(config)
-
-
-def test_what_has_no_effect_is_warned_about() -> None:
-    config = container_config(mounts=[MOUNT])
-    assert container_warnings(config, ISOLATED) == []
-    assert container_warnings(config, PLAIN) == ["no mounts (not root): missing /data"]
-    context(config).readonly_rootfs = True
-    context(config).namespace_options = v1.NamespaceOption(pid=v1.NamespaceMode.POD)
-    config.devices = [v1.Device(container_path="/dev/x", host_path="/dev/x")]
-    assert config.linux is not None
-    config.linux.resources = v1.LinuxContainerResources(memory_limit_in_bytes=1)
-    assert container_warnings(config, ISOLATED) == [
-        "cpu and memory limits are recorded, not enforced",
-        "containers of one pod do not share a process namespace",
-    ]
-    assert len(container_warnings(config, PLAIN)) == 5
 
 
 def test_a_sandbox_gives_its_containers_resolv_conf_and_hostname() -> None:

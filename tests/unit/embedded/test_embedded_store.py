@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,8 +50,12 @@ def test_the_state_directory_is_private(store: Store) -> None:
 
 def test_two_servers_do_not_share_a_state_directory(store: Store) -> None:
     other = Store(store.root)
-    with pytest.raises(BlockingIOError, match="in use by another embedded runtime"):
+    with pytest.raises(BlockingIOError) as caught:
         other.open()
+    assert caught.value.strerror == (
+        f"{store.root} is in use by process {os.getpid()}, another embedded runtime: stop that"
+        " one, or choose another directory (--root-dir of run, --state-dir of embedded-runtime)"
+    )
     store.close()
     other.open()
     other.close()
@@ -105,6 +110,31 @@ def test_removing_leaves_nothing(store: Store) -> None:
     assert store.load_containers() == ([], [])
 
 
+def test_directories_that_are_closed_to_their_owner_are_removed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save_container(container())
+    closed = store.container_dir("c1") / "rootfs/work/work"
+    (closed / "below").mkdir(parents=True)
+    (store.container_dir("c1") / "link").symlink_to(store.root)
+    (closed / "below").chmod(0)
+    closed.chmod(0)
+    real = shutil.rmtree
+
+    def as_others_would(path: Path, *, ignore_errors: bool) -> None:
+        # For root nothing is closed.
+        if (closed.stat().st_mode & 0o700, (closed / "below").stat().st_mode & 0o700) == (
+            0o700,
+            0o700,
+        ):
+            real(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", as_others_would)
+    store.remove_container("c1")
+    assert not store.container_dir("c1").exists()
+    assert store.root.is_dir()
+
+
 def test_an_exit_is_read_as_it_was_written(store: Store) -> None:
     store.save_container(container())
     assert store.read_exit("c1") is None
@@ -146,7 +176,7 @@ def test_a_process_that_has_ended_is_not_held(sleeper: subprocess.Popen[bytes]) 
 
 def test_a_monitor_of_another_boot_is_not_held(sleeper: subprocess.Popen[bytes]) -> None:
     start = procs.start_time(sleeper.pid)
-    record = MonitorFile("boot-1", sleeper.pid, start, sleeper.pid, start, 1)
+    record = MonitorFile("boot-1", sleeper.pid, start, sleeper.pid, start, 1, "none")
     assert open_handle(record, "boot-2") is None
     handle = open_handle(record, "boot-1")
     assert handle is not None

@@ -20,6 +20,11 @@ from nodeagent.embedded.process.handles import (
     open_handle,
     wait_for_end,
 )
+from nodeagent.embedded.process.isolation import (
+    Isolation,
+    container_warnings,
+    refuse_impossible,
+)
 from nodeagent.embedded.process.log_reopen import reopen_log
 from nodeagent.embedded.process.probe import find_isolation
 from nodeagent.embedded.process.store import MonitorFile, Store, sandbox_files
@@ -51,14 +56,15 @@ class _Session:
     tasks: TaskGroup
     zygote: Zygote
     on_exit: Callable[[ContainerRecord, Exit], None]
-    isolation: specs.Isolation
+    isolation: Isolation
 
 
 class ProcessBackend:
     """Runs containers as processes. Needs Linux 5.3 or newer.
 
-    As root a container gets mount, PID, UTS and IPC namespaces of its own and an overlay of
-    the host's root file system; else it is a plain process, and mounts are not possible.
+    As root, and where the kernel allows user namespaces, a container gets mount, PID, UTS and
+    IPC namespaces of its own and an overlay of the host's root file system; else it is a plain
+    process, and one that asks for mounts is refused.
 
     Args:
         state_dir: where everything is recorded; made with mode 0700. One server at a time.
@@ -92,8 +98,7 @@ class ProcessBackend:
         zygote = Zygote(self.store.root / "launcher.log")
         try:
             isolation = await find_isolation(zygote, self.store.root, wanted=self._isolate)
-            if isolation.upper is None:
-                log.warning("containers_not_isolated", reason=isolation.why_not)
+            _say(isolation)
             async with anyio.create_task_group() as tasks:
                 self._session = _Session(tasks, zygote, on_exit, isolation)
                 try:
@@ -134,14 +139,11 @@ class ProcessBackend:
     def info(self) -> Mapping[str, str]:
         """The state directory, and how isolated containers are."""
         isolation = self._open().isolation
-        return {
-            "stateDir": str(self.store.root),
-            "isolation": isolation.upper or f"none: {isolation.why_not}",
-        }
+        return {"stateDir": str(self.store.root), "isolation": str(isolation)}
 
     def warnings(self, container: ContainerRecord) -> Sequence[str]:
         """What of the configuration has no effect here."""
-        return specs.container_warnings(container.config, self._open().isolation)
+        return container_warnings(container.config, self._open().isolation)
 
     # -- sandboxes
 
@@ -208,12 +210,12 @@ class ProcessBackend:
         if handle is None:
             raise FailedPrecondition("the container has just ended")
         sandbox = self._sandboxes[container.sandbox_id]
-        isolated = session.isolation.upper is not None
+        isolated = handle.record.isolation != "none"
         scratch = "" if isolated else str(self.store.container_dir(container.id) / "cwd")
         spec: ExecSpec = {
             "pid": handle.record.pid,
             "start_time": handle.record.start,
-            "namespaces": specs.namespaces(container, sandbox) if isolated else [],
+            "isolated": isolated,
             "process": specs.process_spec(container, sandbox, scratch=scratch, argv=cmd),
         }
         return await run_command(session.zygote, spec, timeout, container.exited)
@@ -254,6 +256,7 @@ class ProcessBackend:
         return self.store.container_dir(container_id) / "rootfs" / "upper"
 
     def _spec(self, container: ContainerRecord, sandbox: SandboxRecord) -> Mapping[str, object]:
+        refuse_impossible(container.config, self._open().isolation)
         where = self.store.sandbox_dir(sandbox.id)
         files: list[MountSpec] = [
             {
@@ -357,6 +360,17 @@ class ProcessBackend:
         log.warning("container_without_record_removed", container_id=container_id)
         self._kill_recorded(container_id)
         self.store.remove_container(container_id)
+
+
+def _say(isolation: Isolation) -> None:
+    """One line on what containers have of their own here."""
+    if isolation.means == "none":
+        log.warning("containers_not_isolated", why=isolation.reason, remedy=isolation.remedy)
+        return
+    means = "root" if isolation.means == "root" else "user namespaces"
+    changes = "memory" if isolation.upper == "tmpfs" else "the state directory"
+    note = isolation.reason or "all of it"
+    log.info("containers_isolated", by=means, changes_go_to=changes, why=note)
 
 
 def _check_kernel() -> None:

@@ -6,9 +6,8 @@ refused, and what only limits it is warned about. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.embedded.process.capabilities import kept_numbers
 from nodeagent.proto.runtime import v1
@@ -17,6 +16,7 @@ from nodeagent.rpc import InvalidArgument, Unimplemented
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nodeagent.embedded.process.isolation import Isolation
     from nodeagent.embedded.process.launcher.spec import (
         ContainerSpec,
         IdentitySpec,
@@ -26,21 +26,7 @@ if TYPE_CHECKING:
     )
     from nodeagent.embedded.records import ContainerRecord, SandboxRecord
 
-Upper = Literal["dir", "tmpfs"]
 _LOCALHOST: Final = v1.SecurityProfileProfileType.Localhost
-
-
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """What this machine lets a container have of its own.
-
-    Attributes:
-        upper: where changes to its root file system go; None when it has none of its own.
-        why_not: the reason when ``upper`` is None.
-    """
-
-    upper: Upper | None
-    why_not: str = ""
 
 
 # -- what is refused
@@ -124,30 +110,6 @@ def _refuse(what: str) -> None:
     raise Unimplemented(msg)
 
 
-# -- what is warned about
-
-
-def container_warnings(config: v1.ContainerConfig, isolation: Isolation) -> list[str]:
-    """What of the configuration has no effect here, for people."""
-    found = []
-    linux = config.linux or v1.LinuxContainerConfig()
-    limits = linux.resources
-    if limits is not None and (limits.memory_limit_in_bytes or limits.cpu_quota > 0):
-        found.append("cpu and memory limits are recorded, not enforced")
-    asked = _context(config).namespace_options
-    if asked is not None and asked.pid is v1.NamespaceMode.POD:
-        found.append("containers of one pod do not share a process namespace")
-    if isolation.upper is None:
-        paths = [mount.container_path for mount in config.mounts]
-        if paths:
-            found.append(f"no mounts ({isolation.why_not}): missing {', '.join(paths)}")
-        if config.devices:
-            found.append(f"no devices ({isolation.why_not})")
-        if _context(config).readonly_rootfs:
-            found.append(f"the root file system is the host's, writable ({isolation.why_not})")
-    return found
-
-
 # -- what the launcher is told
 
 
@@ -172,10 +134,10 @@ def container_spec(
     """
     config = container.config
     own: IsolationSpec | None = None
-    if isolation.upper is not None:
+    if isolation.means != "none":
         mounted = {str(PurePosixPath(mount.container_path)) for mount in config.mounts}
         extra = [one for one in sandbox_files if one["target"] not in mounted]
-        own = _isolation_spec(config, sandbox, isolation.upper, extra, hidden)
+        own = _isolation_spec(config, sandbox, isolation, extra, hidden)
     return {
         "dir": directory,
         "name": container.name,
@@ -218,29 +180,17 @@ def process_spec(
     }
 
 
-def namespaces(container: ContainerRecord, sandbox: SandboxRecord) -> list[str]:
-    """The namespaces that a command joins to be in the container, when it has its own."""
-    own = ["mnt"]
-    if sandbox.config.hostname:
-        own.append("uts")
-    options = _options(container.config)
-    if options.ipc is not v1.NamespaceMode.NODE:
-        own.append("ipc")
-    if options.pid is not v1.NamespaceMode.NODE:
-        own.append("pid")
-    return own
-
-
 def _isolation_spec(
     config: v1.ContainerConfig,
     sandbox: SandboxRecord,
-    upper: Upper,
+    isolation: Isolation,
     extra: Sequence[MountSpec],
     hidden: Sequence[str],
 ) -> IsolationSpec:
     context, options = _context(config), _options(config)
     return {
-        "upper": upper,
+        "user": isolation.means == "user",
+        "upper": isolation.upper,
         "hostname": sandbox.config.hostname,
         "own_pid": options.pid is not v1.NamespaceMode.NODE,
         "own_ipc": options.ipc is not v1.NamespaceMode.NODE,

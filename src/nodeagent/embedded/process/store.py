@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from nodeagent.embedded.process.isolation import Means
 from nodeagent.embedded.process.launcher import procs
+from nodeagent.embedded.process.trees import remove_tree
 from nodeagent.embedded.records import ContainerRecord, Exit, SandboxRecord
 from nodeagent.log import Log
 from nodeagent.model import ContainerID, PodUID, SandboxID
@@ -71,6 +73,7 @@ class MonitorFile(msgspec.Struct, frozen=True):
     pid: int
     start: int
     started_at: int
+    isolation: Means
 
 
 class ExitFile(msgspec.Struct, frozen=True):
@@ -118,9 +121,18 @@ class Store:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             os.close(fd)
-            msg = f"{self.root} is in use by another embedded runtime: stop it, or use another"
-            raise BlockingIOError(exc.errno, f"{msg} state directory") from exc
+            raise BlockingIOError(exc.errno, self._in_use()) from exc
+        os.truncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
         return fd
+
+    def _in_use(self) -> str:
+        holder = (self.root / "lock").read_text(encoding="ascii", errors="replace").strip()
+        who = f"process {holder}, another embedded runtime" if holder else "another process"
+        return (
+            f"{self.root} is in use by {who}: stop that one, or choose another directory"
+            " (--root-dir of run, --state-dir of embedded-runtime)"
+        )
 
     def sandbox_dir(self, sandbox_id: str) -> Path:
         """Where a sandbox's files are."""
@@ -180,8 +192,7 @@ class Store:
     def remove_container(self, container_id: str) -> None:
         """Remove what there is of a container."""
         where = self.container_dir(container_id)
-        shutil.rmtree(where, ignore_errors=True)
-        if where.exists():
+        if not remove_tree(where):
             log.warning("container_files_left", path=str(where))
 
     # -- reading

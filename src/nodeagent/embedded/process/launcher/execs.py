@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nodeagent.embedded.process.launcher.spec import ExecSpec
 
+_NAMESPACES = ("user", "mnt", "uts", "ipc", "pid")
+
 
 def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
     """Run the command and say on ``control`` how it ended.
@@ -32,26 +34,37 @@ def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
     wake, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
-        pid = _start(spec, stdout, stderr)
+        inside = _open_namespaces(spec)
+        pid = _start(spec, inside, stdout, stderr)
     except (OSError, program.ExecError) as exc:
         os.write(control, json.dumps({"error": str(exc)}).encode())
         return
     os.close(stdout)
     os.close(stderr)
     code = _wait(pid, wake, control)
-    if not spec["namespaces"]:
+    if "pid" not in inside:
         procs.kill_descendants(os.getpid())  # nobody else could find them later
     if code is not None:
         os.write(control, json.dumps({"exit_code": code}).encode())
 
 
-def _start(spec: ExecSpec, stdout: int, stderr: int) -> int:
-    inside: dict[str, int] = {
-        name: os.open(f"/proc/{spec['pid']}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        for name in spec["namespaces"]
-    }
+def _open_namespaces(spec: ExecSpec) -> dict[str, int]:
+    """The namespaces that the container does not share with this process."""
+    inside: dict[str, int] = {}
+    for name in _NAMESPACES if spec["isolated"] else ():
+        fd = os.open(f"/proc/{spec['pid']}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        if os.path.samestat(os.fstat(fd), os.stat(f"/proc/self/ns/{name}")):  # noqa: PTH116
+            os.close(fd)
+        else:
+            inside[name] = fd
     if procs.start_time(spec["pid"]) != spec["start_time"]:
         raise program.ExecError("the container has just ended")
+    return inside
+
+
+def _start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> int:
+    if "user" in inside:
+        linux.setns(inside["user"])  # first: it gives the right to enter the others
     if "pid" in inside:
         linux.setns(inside["pid"])  # for the child; this process keeps seeing the host's /proc
     told, tell = os.pipe2(os.O_CLOEXEC)
@@ -73,10 +86,10 @@ def _become(spec: ExecSpec, inside: dict[str, int], tell: int, outputs: tuple[in
         signal.set_wakeup_fd(-1)
         os.setsid()
         for name, fd in inside.items():
-            if name != "pid":
+            if name not in ("user", "pid"):
                 linux.setns(fd)
         program.use_outputs(*outputs, tty=False)
-        program.run(spec["process"], make_cwd=False)
+        program.run(spec["process"], make_cwd=False, mapped="user" in inside)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the caller must hear of it
         os.write(tell, str(exc).encode("utf-8", "replace")[:2000] or b"unknown error")
     finally:

@@ -13,27 +13,33 @@ if TYPE_CHECKING:
 _CAPABILITIES = 64
 
 
-def take_on(identity: IdentitySpec) -> None:
+def take_on(identity: IdentitySpec, *, mapped: bool) -> None:
     """Become who the program is to run as. For good; the root directory must be final.
+
+    Args:
+        identity: who.
+        mapped: this process is in a user namespace, where it has the right ids already.
 
     Raises:
         OSError: this process may not.
     """
     _adjust_oom_score(identity["oom_score_adj"])
-    uid, gid = _ids(identity)
-    merged = _groups_of(uid) if identity["merge_groups"] else set()
-    groups = sorted({*identity["groups"], *merged})
-    if identity["capabilities"] is not None and os.geteuid() == 0:
+    root = mapped or os.geteuid() == 0
+    if root and identity["capabilities"] is not None:
         _keep_capabilities(set(identity["capabilities"]))
-    if os.geteuid() == 0:
-        _switch(uid, gid, groups)
-    elif uid != os.geteuid():
-        raise OSError(1, f"running as user {uid} needs root")
+    if not mapped:
+        _switch(identity)
     if identity["no_new_privs"]:
         linux.no_new_privs()
 
 
-def _switch(uid: int, gid: int, groups: list[int]) -> None:
+def _switch(identity: IdentitySpec) -> None:
+    uid, gid = wanted_ids(identity, os.getuid(), os.getgid())
+    if os.geteuid() != 0:
+        _check_unchanged(identity, uid)
+        return
+    merged = _groups_of(uid) if identity["merge_groups"] else set()
+    groups = sorted({*identity["groups"], *merged})
     # Only what changes: a root without privileges may still stay who it is.
     if sorted(os.getgroups()) != groups:
         os.setgroups(groups)
@@ -41,6 +47,16 @@ def _switch(uid: int, gid: int, groups: list[int]) -> None:
         os.setgid(gid)
     if os.getuid() != uid:
         os.setuid(uid)
+
+
+def _check_unchanged(identity: IdentitySpec, uid: int) -> None:
+    if uid != os.geteuid():
+        raise OSError(1, f"running as user {uid} needs root")
+    if identity["gid"] not in (None, os.getegid()):
+        raise OSError(1, f"running as group {identity['gid']} needs root")
+    missing = sorted({*identity["groups"]} - {*os.getgroups(), os.getegid()})
+    if missing:
+        raise OSError(1, f"supplementary groups {missing} need root")
 
 
 def home_of(uid: int) -> str:
@@ -51,9 +67,19 @@ def home_of(uid: int) -> str:
     return "/"
 
 
-def _ids(identity: IdentitySpec) -> tuple[int, int]:
+def wanted_ids(identity: IdentitySpec, own_uid: int, own_gid: int) -> tuple[int, int]:
+    """The user and group ids that are asked for.
+
+    Args:
+        identity: who.
+        own_uid: the user when nobody is asked for.
+        own_gid: the group in that case.
+
+    Raises:
+        OSError: a user is named that does not exist.
+    """
     uid = identity["uid"]
-    default = os.getgid()
+    default = own_gid
     if identity["username"]:
         for fields in _read_table("/etc/passwd", 7):
             if fields[0] == identity["username"]:
@@ -66,7 +92,7 @@ def _ids(identity: IdentitySpec) -> tuple[int, int]:
             (int(row[3]) for row in _read_table("/etc/passwd", 7) if row[2] == str(uid)), 0
         )
     gid = identity["gid"]
-    return os.getuid() if uid is None else uid, default if gid is None else gid
+    return own_uid if uid is None else uid, default if gid is None else gid
 
 
 def _groups_of(uid: int) -> set[int]:

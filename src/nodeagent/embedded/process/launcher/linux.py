@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 
 MS_RDONLY = 0x1
@@ -21,6 +23,10 @@ MS_PRIVATE = 0x40000
 MS_SLAVE = 0x80000
 _MNT_DETACH = 2
 
+_SYS_MOUNT_SETATTR = 442
+_MOUNT_ATTR_RDONLY = 1
+_AT_EMPTY_PATH = 0x1000
+_AT_RECURSIVE = 0x8000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_CAPBSET_DROP = 24
@@ -60,6 +66,25 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
         os.fsencode(data) if data else None,
     )
     _check(result, f"mount {kind or source or ''} on {target}")
+
+
+def make_readonly(fd: int, *, recursive: bool) -> None:
+    """Make the mount that ``fd`` is the root of read-only, with those below it if wanted.
+
+    Raises:
+        OSError: nothing was changed; ENOSYS before Linux 5.12.
+    """
+    attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        ctypes.c_int(fd),
+        b"",
+        ctypes.c_uint(flags),
+        attributes,
+        ctypes.c_size_t(len(attributes)),
+    )
+    _check(result, "mount_setattr")
 
 
 def pivot_root(new: str, old: str) -> None:

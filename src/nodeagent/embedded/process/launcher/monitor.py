@@ -13,12 +13,13 @@ import select
 import signal
 import time
 
-from nodeagent.embedded.process.launcher import linux, procs, program, rootfs
+from nodeagent.embedded.process.launcher import linux, procs, program, rootfs, userns
 from nodeagent.embedded.process.launcher.logs import LineCutter, LogFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Literal
 
     from nodeagent.embedded.process.launcher.spec import ContainerSpec, ExitRecord, MonitorRecord
 
@@ -85,9 +86,7 @@ class _Monitor:
             OSError: it could not be forked.
             program.ExecError: the child could not become the program.
         """
-        isolation = self._spec["isolation"]
-        if isolation is not None and isolation["own_pid"]:
-            linux.unshare(linux.CLONE_NEWPID)  # for the one child that there will be
+        mode = _enter_namespaces(self._spec)
         go_in, go_out = os.pipe2(os.O_CLOEXEC)
         told, tell = os.pipe2(os.O_CLOEXEC)
         stdout, stderr = self._make_outputs()
@@ -98,6 +97,7 @@ class _Monitor:
         for fd in {go_in, tell, stdout, stderr}:
             os.close(fd)
         record: MonitorRecord = {
+            "isolation": mode,
             "boot_id": procs.boot_id(),
             "monitor_pid": os.getpid(),
             "monitor_start": procs.start_time(os.getpid()),
@@ -209,6 +209,19 @@ class _Monitor:
         os.close(fd)
 
 
+def _enter_namespaces(spec: ContainerSpec) -> Literal["root", "user", "none"]:
+    """Enter those that the child must be born in; returns how it will be isolated."""
+    isolation = spec["isolation"]
+    if isolation is None:
+        return "none"
+    flags = linux.CLONE_NEWPID if isolation["own_pid"] else 0
+    if isolation["user"]:
+        userns.enter(spec["process"]["identity"], flags)
+        return "user"
+    linux.unshare(flags)
+    return "root"
+
+
 def _become(spec: ContainerSpec, go: int, tell: int, outputs: tuple[int, int]) -> None:
     """The child: wait for the word, then become the program."""
     try:
@@ -221,7 +234,8 @@ def _become(spec: ContainerSpec, go: int, tell: int, outputs: tuple[int, int]) -
         if isolation is not None:
             rootfs.enter(isolation, spec["dir"], spec["process"]["cwd"])
         program.use_outputs(*outputs, tty=spec["tty"])
-        program.run(spec["process"], make_cwd=isolation is None)
+        mapped = isolation is not None and isolation["user"]
+        program.run(spec["process"], make_cwd=isolation is None, mapped=mapped)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the monitor must hear of it
         os.write(tell, str(exc).encode("utf-8", "replace")[:2000] or b"unknown error")
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 
@@ -23,20 +24,19 @@ class ExecError(Exception):
 def use_outputs(stdout: int, stderr: int, *, tty: bool) -> None:
     """Make these the standard streams; with a terminal it is all three."""
     if tty:
-        import fcntl
-
         fcntl.ioctl(stdout, _SET_CONTROLLING_TTY, 0)
         os.dup2(stdout, 0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
 
 
-def run(process: ProcessSpec, *, make_cwd: bool) -> None:
+def run(process: ProcessSpec, *, make_cwd: bool, mapped: bool) -> None:
     """Run the program in place of this process.
 
     Args:
         process: what to run.
         make_cwd: make a missing working directory.
+        mapped: this process is in the container's user namespace.
 
     Raises:
         ExecError: it cannot be run.
@@ -48,7 +48,7 @@ def run(process: ProcessSpec, *, make_cwd: bool) -> None:
         if make_cwd:
             os.makedirs(cwd, mode=0o755, exist_ok=True)  # noqa: PTH103 - pathlib is heavy
         os.chdir(cwd)
-        identity.take_on(process["identity"])
+        identity.take_on(process["identity"], mapped=mapped)
     except OSError as exc:
         raise ExecError(str(exc)) from exc
     env.setdefault("HOME", identity.home_of(os.getuid()))

@@ -1,8 +1,8 @@
 """The file system of a container: an overlay of the host's, with the pod's volumes in it.
 
-Runs in the process that becomes the container, as root. What the container writes goes to
-the overlay's upper layer; the host's own files are never written to, except through the
-mounts that the pod asked for.
+Runs in the process that becomes the container, as root or in a user namespace. What the
+container writes goes to the overlay's upper layer; the host's own files are never written to,
+except through the mounts that the pod asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import socket
 import stat
 
-from nodeagent.embedded.process.launcher import linux
+from nodeagent.embedded.process.launcher import linux, mounts
+from nodeagent.embedded.process.launcher.user_root import UserRoot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ _DISKS = frozenset(
     ]
 )
 """File systems whose mounts a container sees, read-only, where the host has them."""
-_OURS = ("/proc", "/sys", "/dev", "/run")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = (
     ("fd", "/proc/self/fd"),
@@ -49,11 +49,12 @@ _LINKS = (
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 )
-_QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
 def enter(isolation: IsolationSpec, directory: str, cwd: str) -> None:
     """Move this process into the container's file system and namespaces.
+
+    In a user namespace that must have been entered before.
 
     Args:
         isolation: what it looks like.
@@ -68,70 +69,57 @@ def enter(isolation: IsolationSpec, directory: str, cwd: str) -> None:
     flags |= linux.CLONE_NEWIPC if isolation["own_ipc"] else 0
     linux.unshare(flags)
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
-    merged = _overlay(directory, isolation["upper"])
-    _bind_host_disks(merged, isolation["hide"])
     # Opened here, because the host's paths are out of sight below.
-    sources = [_open_source(one) for one in isolation["mounts"]]
-    devices = [_open_source(one) for one in [*_std_devices(), *isolation["devices"]]]
-    host_dev = os.open("/dev", os.O_PATH | os.O_DIRECTORY) if isolation["all_devices"] else -1
+    devices = _opened([*_std_devices(), *isolation["devices"]])
+    volumes = _opened(isolation["mounts"])
     outside = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    base, merged = mounts.prepare(directory, isolation["upper"]), f"{directory}/merged"
+    user_root = UserRoot(base, merged) if isolation["user"] else None
+    if user_root is None:
+        mounts.overlay("/", f"{base}/upper", f"{base}/work", merged)
+        _bind_host_disks(merged, isolation["hide"])
+    else:
+        user_root.build([*map(_point, [*devices, *volumes]), (cwd or "/", True)])
+    _bind_kernel(isolation, merged)
     os.chroot(merged)
     os.chdir("/")
-    _mount_kernel(host_dev)
-    for fd, one in zip(devices, [*_std_devices(), *isolation["devices"]], strict=True):
-        _bind(fd, one)
-    mounts = zip(sources, isolation["mounts"], strict=True)
-    for fd, one in sorted(mounts, key=lambda pair: pair[1]["target"].count("/")):
-        _bind(fd, one)
-    _protect(isolation)
+    _mount_kernel(isolation)
+    for fd, one in [*devices, *sorted(volumes, key=lambda pair: pair[1]["target"].count("/"))]:
+        mounts.bind(fd, one)
+    mounts.protect(isolation)
     _leave_host(outside, merged)
     if isolation["hostname"]:
         socket.sethostname(isolation["hostname"])
-    os.makedirs(cwd or "/", mode=0o755, exist_ok=True)  # noqa: PTH103
+    os.makedirs(cwd or "/", mode=0o755, exist_ok=True)  # noqa: PTH103 - pathlib is heavy
     if isolation["readonly_root"]:
+        _seal(user_root)
+
+
+def _seal(user_root: UserRoot | None) -> None:
+    if user_root is None:
         linux.mount(None, "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY)
+    else:
+        user_root.seal()
 
 
-def _overlay(directory: str, upper: str) -> str:
-    base, merged = f"{directory}/rootfs", f"{directory}/merged"
-    for path in (base, merged):
-        os.makedirs(path, mode=0o755, exist_ok=True)  # noqa: PTH103 - pathlib is heavy
-    if upper == "tmpfs":
-        linux.mount("tmpfs", base, "tmpfs", 0, "mode=0755")
-    for path in (f"{base}/upper", f"{base}/work"):
-        os.makedirs(path, mode=0o755, exist_ok=True)  # noqa: PTH103
-        os.chmod(path, 0o755)  # noqa: PTH101, S103 - upper's mode is that of the root directory
-    escaped = base.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")
-    options = f"lowerdir=/,upperdir={escaped}/upper,workdir={escaped}/work"
-    linux.mount("overlay", merged, "overlay", linux.MS_NODEV, options)
-    return merged
+def _opened(wanted: list[MountSpec]) -> list[tuple[int, MountSpec]]:
+    return [(mounts.open_source(one), one) for one in wanted]
+
+
+def _point(opened: tuple[int, MountSpec]) -> tuple[str, bool]:
+    return opened[1]["target"], stat.S_ISDIR(os.fstat(opened[0]).st_mode)
 
 
 def _bind_host_disks(merged: str, hidden: list[str]) -> None:
     """Show the host's other disks: an overlay has only the one file system of its lower layer."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-        lines = file.read().splitlines()
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].encode("utf-8", "surrogateescape")
-        path = os.fsdecode(point.decode("unicode_escape").encode("latin-1"))
-        if path == "/" or after.split(" ")[0] not in _DISKS:
-            continue
-        if any(path == top or path.startswith(top + "/") for top in (*_OURS, *hidden)):
+    for path, kind in mounts.host_mounts():
+        if path == "/" or kind not in _DISKS or mounts.is_below(path, *mounts.KERNEL, *hidden):
             continue
         try:
             linux.mount(path, merged + path, None, linux.MS_BIND)
-            _make_readonly(merged + path)
+            mounts.remount_readonly(merged + path)
         except OSError:
             continue  # its mount point is itself on a file system that is not shown
-
-
-def _open_source(one: MountSpec) -> int:
-    try:
-        return os.open(one["source"], os.O_PATH)
-    except FileNotFoundError:
-        os.makedirs(one["source"], mode=0o755, exist_ok=True)  # noqa: PTH103
-        return os.open(one["source"], os.O_PATH)
 
 
 def _std_devices() -> list[MountSpec]:
@@ -142,55 +130,40 @@ def _std_devices() -> list[MountSpec]:
     return found
 
 
-def _mount_kernel(host_dev: int) -> None:
-    linux.mount("proc", "/proc", "proc", _QUIET)
-    linux.mount("sysfs", "/sys", "sysfs", _QUIET | linux.MS_RDONLY)
+def _bind_kernel(isolation: IsolationSpec, merged: str) -> None:
+    """Show those of the host's that it gets, or that it cannot have new ones of."""
+    tops = ["/dev"] if isolation["all_devices"] else []
+    if isolation["user"]:
+        tops.append("/sys")  # new ones are for those who own the network namespace
+        if not isolation["own_pid"]:
+            tops.append("/proc")  # the same, for the process namespace
+    for top in tops:
+        linux.mount(top, merged + top, None, linux.MS_BIND | linux.MS_REC)
+    if isolation["user"]:
+        fd = os.open(f"{merged}/sys", os.O_PATH)
+        linux.make_readonly(fd, recursive=True)
+        os.close(fd)
+
+
+def _mount_kernel(isolation: IsolationSpec) -> None:
+    if isolation["own_pid"] or not isolation["user"]:
+        linux.mount("proc", "/proc", "proc", mounts.QUIET)
+    if not isolation["user"]:
+        linux.mount("sysfs", "/sys", "sysfs", mounts.QUIET | linux.MS_RDONLY)
     linux.mount("tmpfs", "/run", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=0755")
-    if host_dev >= 0:
-        linux.mount(f"/proc/self/fd/{host_dev}", "/dev", None, linux.MS_BIND | linux.MS_REC)
-        return
+    if not isolation["all_devices"]:
+        _mount_dev()
+
+
+def _mount_dev() -> None:
     linux.mount("tmpfs", "/dev", "tmpfs", linux.MS_NOSUID, "mode=0755,size=65536k")
     for name in ("pts", "shm"):
         os.mkdir(f"/dev/{name}")  # noqa: PTH102
     options = "newinstance,ptmxmode=0666,mode=0620"
     linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
-    linux.mount("shm", "/dev/shm", "tmpfs", _QUIET, "mode=1777,size=65536k")  # noqa: S108
+    linux.mount("shm", "/dev/shm", "tmpfs", mounts.QUIET, "mode=1777,size=65536k")  # noqa: S108
     for name, target in _LINKS:
         os.symlink(target, f"/dev/{name}")  # noqa: PTH211
-
-
-def _bind(fd: int, one: MountSpec) -> None:
-    """Put what ``fd`` stands for at the target, whose links lead nowhere but inside."""
-    target = os.path.realpath(one["target"])
-    if stat.S_ISDIR(os.fstat(fd).st_mode):
-        os.makedirs(target, mode=0o755, exist_ok=True)  # noqa: PTH103
-    elif not os.path.exists(target):  # noqa: PTH110
-        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    linux.mount(f"/proc/self/fd/{fd}", target, None, linux.MS_BIND | linux.MS_REC)
-    os.close(fd)
-    if one["private"]:
-        linux.mount(None, target, None, linux.MS_PRIVATE | linux.MS_REC)
-    if one["readonly"]:
-        _make_readonly(target)
-
-
-def _make_readonly(target: str) -> None:
-    kept = os.statvfs(target).f_flag & _QUIET
-    flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | kept
-    linux.mount(None, target, None, flags)
-
-
-def _protect(isolation: IsolationSpec) -> None:
-    for path in isolation["masked"]:
-        if os.path.isdir(path):  # noqa: PTH112
-            linux.mount("tmpfs", path, "tmpfs", _QUIET | linux.MS_RDONLY)
-        elif os.path.exists(path):  # noqa: PTH110
-            linux.mount("/dev/null", path, None, linux.MS_BIND)
-    for path in isolation["readonly_paths"]:
-        if os.path.exists(path):  # noqa: PTH110
-            linux.mount(path, path, None, linux.MS_BIND | linux.MS_REC)
-            _make_readonly(path)
 
 
 def _leave_host(outside: int, merged: str) -> None:

@@ -17,10 +17,12 @@ class MountSpec(TypedDict):
 class IsolationSpec(TypedDict):
     """Namespaces and file system of a container.
 
-    ``upper`` says where changes to the root file system go: files next to the container's
-    record, or memory. ``hide`` are host directories whose mounts the container does not see.
+    ``user`` says whether it is in a user namespace, for want of privileges. ``upper`` says
+    where changes to the root file system go: files next to the container's record, or memory.
+    ``hide`` are host directories whose mounts the container does not see.
     """
 
+    user: bool
     upper: Literal["dir", "tmpfs"]
     hostname: str
     own_pid: bool
@@ -73,11 +75,14 @@ class ContainerSpec(TypedDict):
 
 
 class ExecSpec(TypedDict):
-    """A command to run in a container, by its first process and when that started."""
+    """A command to run in a container, by its first process and when that started.
+
+    ``isolated`` says whether the container is in namespaces of its own.
+    """
 
     pid: int
     start_time: int
-    namespaces: list[str]
+    isolated: bool
     process: ProcessSpec
 
 
@@ -87,6 +92,8 @@ class MonitorRecord(TypedDict):
     Start times are clock ticks since the boot; ``started_at`` is wall time in nanoseconds, 0
     until the program runs.
     """
+
+    isolation: Literal["root", "user", "none"]
 
     boot_id: str
     monitor_pid: int
@@ -103,3 +110,12 @@ class ExitRecord(TypedDict):
     finished_at: int
     reason: str
     message: str
+
+
+class ProbeSpec(TypedDict):
+    """A try whether containers can be isolated: can ``file`` be made in one?"""
+
+    dir: str
+    user: bool
+    upper: Literal["dir", "tmpfs"]
+    file: str

@@ -16,13 +16,26 @@ import socket
 import sys
 import traceback
 
-from nodeagent.embedded.process.launcher import execs, linux, monitor, rootfs
+from nodeagent.embedded.process.launcher import execs, linux, monitor, rootfs, userns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from nodeagent.embedded.process.launcher.spec import IdentitySpec, ProbeSpec
+
 _MAX_FILES = 4
+_NOBODY: IdentitySpec = {
+    "uid": None,
+    "username": "",
+    "gid": None,
+    "groups": [],
+    "merge_groups": False,
+    "capabilities": None,
+    "no_new_privs": False,
+    "oom_score_adj": None,
+}
+"""Nobody in particular."""
 
 
 def serve(fd: int) -> None:
@@ -96,10 +109,13 @@ def _child(server: socket.socket, kind: str, spec: Any, files: list[int]) -> Non
         os._exit(status)
 
 
-def _probe(spec: dict[str, str], control: int) -> None:
+def _probe(spec: ProbeSpec, control: int) -> None:
     """Say whether containers can have namespaces and a file system of their own here."""
     try:
-        linux.unshare(linux.CLONE_NEWPID)
+        if spec["user"]:
+            userns.enter(_NOBODY, linux.CLONE_NEWPID)
+        else:
+            linux.unshare(linux.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
             _try_isolation(spec, control)
@@ -108,11 +124,12 @@ def _probe(spec: dict[str, str], control: int) -> None:
         os.write(control, json.dumps({"error": str(exc)}).encode())
 
 
-def _try_isolation(spec: dict[str, str], control: int) -> None:
+def _try_isolation(spec: ProbeSpec, control: int) -> None:
     try:
         rootfs.enter(
             {
-                "upper": "tmpfs" if spec["upper"] == "tmpfs" else "dir",
+                "user": spec["user"],
+                "upper": spec["upper"],
                 "hostname": "probe",
                 "own_pid": True,
                 "own_ipc": True,
@@ -127,7 +144,7 @@ def _try_isolation(spec: dict[str, str], control: int) -> None:
             spec["dir"],
             "/",
         )
-        os.close(os.open("/probe", os.O_CREAT | os.O_WRONLY, 0o600))
+        os.close(os.open(spec["file"], os.O_CREAT | os.O_WRONLY, 0o600))
         os.write(control, b"{}")
     except BaseException as exc:  # noqa: BLE001 - whatever it is, it is the answer
         os.write(control, json.dumps({"error": str(exc)}).encode())
