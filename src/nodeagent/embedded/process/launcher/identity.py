@@ -120,7 +120,11 @@ def _adjust_oom_score(score: int | None) -> None:
     if score is None:
         return
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
-            file.write(str(score))
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
-        return  # lowering it takes a privilege that is often missing
+        return  # there is none
+    try:  # noqa: SIM105 - contextlib is heavy
+        os.write(fd, str(score).encode())
+    except OSError:
+        pass  # lowering it takes a privilege that is often missing
+    os.close(fd)
