@@ -88,6 +88,15 @@ def outcome_unknown(error: RpcError) -> bool:
     return isinstance(error, (DeadlineExceeded, Unavailable, Cancelled))
 
 
+def start_unknown(error: RpcError) -> bool:
+    """Whether a container may come to run although its start failed.
+
+    A start that a killed agent began goes on in the runtime; containerd refuses a second one
+    until the first has succeeded or failed.
+    """
+    return outcome_unknown(error) or "already in starting state" in error.message
+
+
 def name_reserved(error: RpcError) -> bool:
     """Whether the runtime says that another object holds, or is about to hold, the name."""
     return isinstance(error, AlreadyExists) or "is reserved" in error.message

@@ -37,6 +37,7 @@ from nodeagent.runtime.errors import (
     describe,
     name_reserved,
     outcome_unknown,
+    start_unknown,
 )
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.hosts_file import write_hosts_file
@@ -276,7 +277,7 @@ class ContainerStarter:
         try:
             await context.runtime.start_container(cid)
         except RpcError as error:
-            if not outcome_unknown(error):
+            if not start_unknown(error):
                 context.records.mark_unusable(request.uid, cid)
             context.acted(request.uid, "container failed to start")
             raise ContainerStartError(Waiting.RUN, describe(error).replace(cid, name)) from error
