@@ -101,8 +101,6 @@ class RuntimeState:
         else:
             self._poll_error = ""
             self._note_network(info.network_error)
-            if info.runtime_error != self._runtime_error:
-                log.info("runtime_condition", cause=info.runtime_error or "ready")
             self._runtime_error = info.runtime_error
             if not info.runtime_error:
                 self._last_good = anyio.current_time()
@@ -111,7 +109,10 @@ class RuntimeState:
     def _note_network(self, cause: str) -> None:
         if cause != self._network_error:
             what = "NetworkNotReady" if cause else "NetworkReady"
-            log.info("network_condition", cause=cause or "ready")
+            if cause:
+                log.warning("network_not_ready", cause=cause)
+            else:
+                log.info("network_ready")
             self._journal.record("runtime", what, why=cause)
         self._network_error = cause
 
@@ -129,8 +130,12 @@ class RuntimeState:
             return
         self._was_ready = ready
         what = "RuntimeReady" if ready else "RuntimeNotReady"
-        self._journal.record("runtime", what, why="; ".join(self.errors()))
-        log.info("runtime_ready" if ready else "runtime_not_ready", cause="; ".join(self.errors()))
+        causes = "; ".join(self.errors())
+        self._journal.record("runtime", what, why=causes)
+        if ready:
+            log.info("runtime_ready")
+        else:
+            log.warning("runtime_not_ready", cause=causes)
         self.changed.set()
         self.changed = anyio.Event()
         if ready and self.on_ready is not None:
