@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
+from nodeagent.cri.termination import final_message
 from nodeagent.model import (
     ContainerID,
     ContainerRuntimeStatus,
@@ -163,7 +164,8 @@ class PodLister:
             if answer.status is None:
                 msg = f"container {container.id}: an answer without a status"
                 raise Internal(msg, "ContainerStatus")
-            containers.append(container_status(answer.status, container))
+            words = await final_message(answer.status)
+            containers.append(container_status(answer.status, container, words))
         newest = sandboxes[0] if sandboxes else None
         return PodRuntimeStatus(
             uid=pod.uid,
@@ -282,9 +284,15 @@ def sandbox_status(status: v1.PodSandboxStatus, listed: RuntimeSandbox) -> Sandb
 
 
 def container_status(
-    status: v1.ContainerStatus, listed: RuntimeContainer
+    status: v1.ContainerStatus, listed: RuntimeContainer, message: str | None = None
 ) -> ContainerRuntimeStatus:
-    """The details of a container; ``listed`` fills in what the runtime left out."""
+    """The details of a container.
+
+    Args:
+        status: what the runtime says.
+        listed: fills in what the runtime left out.
+        message: in place of the runtime's message.
+    """
     attempt = status.metadata.attempt if status.metadata else listed.attempt
     return ContainerRuntimeStatus(
         id=listed.id,
@@ -297,7 +305,7 @@ def container_status(
         finished_at=status.finished_at,
         exit_code=status.exit_code,
         reason=status.reason,
-        message=status.message,
+        message=status.message if message is None else message,
         image=status.image.image if status.image else listed.image,
         image_id=status.image_id,
         image_ref=status.image_ref,

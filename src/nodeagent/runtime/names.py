@@ -19,6 +19,7 @@ from nodeagent.cri.pods import (
     POD_UID_LABEL,
     RESTART_COUNT_ANNOTATION,
 )
+from nodeagent.cri.termination import TERMINATION_PATH_ANNOTATION
 
 POD_NAME: Final = POD_NAME_LABEL
 POD_NAMESPACE: Final = POD_NAMESPACE_LABEL
@@ -27,7 +28,7 @@ CONTAINER_NAME: Final = CONTAINER_NAME_LABEL
 
 HASH: Final = HASH_ANNOTATION
 RESTART_COUNT: Final = RESTART_COUNT_ANNOTATION
-TERMINATION_MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
+TERMINATION_MESSAGE_PATH: Final = TERMINATION_PATH_ANNOTATION
 TERMINATION_MESSAGE_POLICY: Final = "io.kubernetes.container.terminationMessagePolicy"
 PRE_STOP_HANDLER: Final = "io.kubernetes.container.preStopHandler"
 PORTS: Final = "io.kubernetes.container.ports"
