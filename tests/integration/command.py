@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +28,16 @@ def free_port() -> int:
 
 
 class Command:
-    """A running ``nodeagent run`` and its two ports."""
+    """A running ``nodeagent run`` and its two ports.
 
-    def __init__(self, home: Path) -> None:
+    Args:
+        home: a directory for all its files.
+        prefix: a command that runs it, for example as another user.
+    """
+
+    def __init__(self, home: Path, prefix: Sequence[str] = ()) -> None:
         self.home = home
+        self.prefix = prefix
         self.manifests = home / "manifests"
         self.manifests.mkdir(exist_ok=True)
         self.health = free_port()
@@ -48,7 +54,7 @@ class Command:
         with (self.home / "agent.log").open("ab") as log:
             self.process = await anyio.open_process(
                 [
-                    sys.executable, "-m", "nodeagent", "run",
+                    *self.prefix, sys.executable, "-m", "nodeagent", "run",
                     "--container-runtime-endpoint=embedded",
                     f"--pod-manifest-path={self.manifests}",
                     f"--root-dir={self.home / 'root'}", f"--pod-logs-dir={self.home / 'logs'}",
@@ -122,9 +128,9 @@ class Command:
 
 
 @asynccontextmanager
-async def command(home: Path) -> AsyncIterator[Command]:
+async def command(home: Path, prefix: Sequence[str] = ()) -> AsyncIterator[Command]:
     """A command that is not started yet; whatever it started is gone afterwards."""
-    it = Command(home)
+    it = Command(home, prefix)
     try:
         yield it
     finally:

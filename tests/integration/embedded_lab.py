@@ -32,9 +32,14 @@ class Lab:
         self.sandbox = ""
 
     @property
+    def means(self) -> str:
+        """By what containers are isolated here: ``root``, ``user`` or ``none``."""
+        return self.backend.info()["isolation"].split()[0].rstrip(":")
+
+    @property
     def isolated(self) -> bool:
-        """Whether containers have a file system of their own here: it takes root."""
-        return not self.backend.info()["isolation"].startswith("none")
+        """Whether containers have a file system of their own here."""
+        return self.means != "none"
 
     async def create(self, *command: str, name: str = "main", **options: Any) -> str:
         config = container_config(name, command, **options)

@@ -171,11 +171,11 @@ async def test_a_container_without_a_log_path_runs_without_a_log(tmp_path: Path)
 
 async def test_a_log_goes_on_in_a_new_file_when_reopened(tmp_path: Path) -> None:
     async with lab(tmp_path) as one:
-        flag = "/flag/set" if one.isolated else f"{tmp_path}/flag/set"
+        where = "/flag" if one.isolated else f"{tmp_path}/flag"
         container_id = await one.start(
             *shell("echo before; while ! test -e $FLAG; do sleep 0.01; done; echo after"),
-            env={"FLAG": flag},
-            mounts=[v1.Mount(host_path=str(tmp_path / "flag"), container_path="/flag")],
+            env={"FLAG": f"{where}/set"},
+            mounts=[v1.Mount(host_path=str(tmp_path / "flag"), container_path=where)],
         )
         await one.logged(container_id, "before")
         log = Path(one.record(container_id).log_path)
@@ -201,6 +201,7 @@ async def test_a_command_runs_in_the_container(tmp_path: Path, isolate: bool) ->
         colour, host = done.stdout.decode().split()
         assert colour == "blue"
         assert (host == "lab-host") is one.isolated
+        assert one.monitor(container_id).isolation == one.means
 
 
 @BOTH
@@ -256,6 +257,7 @@ async def test_a_command_is_done_when_it_ends_whatever_it_leaves_behind(tmp_path
 
 
 async def test_a_command_does_not_outlive_its_container(tmp_path: Path) -> None:
+    mark = f"86404.{os.getpid()}"
     async with lab(tmp_path) as one:
         container_id = await one.start("sleep", "1000")
         async with anyio.create_task_group() as tg:
@@ -263,19 +265,19 @@ async def test_a_command_does_not_outlive_its_container(tmp_path: Path) -> None:
 
             async def command() -> None:
                 try:
-                    outcomes.append(await one.runtime.exec_sync(container_id, ["sleep", "900"]))
+                    outcomes.append(await one.runtime.exec_sync(container_id, ["sleep", mark]))
                 except rpc.Unavailable as exc:
                     outcomes.append(exc)
 
             tg.start_soon(command)
             with anyio.fail_after(PATIENCE):
-                while not processes_with("900"):
+                while not processes_with(mark):
                     await anyio.sleep(0.01)
                 await one.runtime.stop_container(container_id, 0)
         (outcome,) = outcomes
         if isinstance(outcome, v1.ExecSyncResponse):
             assert outcome.exit_code == 137
-        await gone("900")
+        await gone(mark)
 
 
 async def test_usage_counts_all_processes_of_a_container(tmp_path: Path) -> None:
@@ -332,7 +334,9 @@ async def test_a_container_whose_monitor_is_killed_ends_and_is_said_to_be_lost(
 
 async def test_removing_leaves_no_files_but_the_log(tmp_path: Path) -> None:
     async with lab(tmp_path) as one:
-        container_id = await one.start(*shell("echo x > file; sleep 1000"))
+        line = "echo x > file; mkdir closed; touch closed/x; chmod 0 closed; echo up; sleep 1000"
+        container_id = await one.start(*shell(line))
+        await one.logged(container_id, "up")
         await one.runtime.remove_container(container_id)
         assert list((tmp_path / "state/containers").iterdir()) == []
         assert (tmp_path / "logs/main/0.log").exists()

@@ -73,10 +73,10 @@ async def test_what_ended_while_nobody_looked_is_known_exactly(tmp_path: Path) -
     flag = tmp_path / "flag"
     flag.mkdir()
     async with left_behind(tmp_path) as one:
-        path = "/flag/go" if one.isolated else f"{flag}/go"
+        where = "/flag" if one.isolated else str(flag)
         running = await one.start(
-            *shell(f"while ! test -e {path}; do sleep 0.01; done; echo ended; exit 6"),
-            mounts=[v1.Mount(host_path=str(flag), container_path="/flag")],
+            *shell(f"while ! test -e {where}/go; do sleep 0.01; done; echo ended; exit 6"),
+            mounts=[v1.Mount(host_path=str(flag), container_path=where)],
         )
         created = await one.create("true", name="created")
         record = one.monitor(running)

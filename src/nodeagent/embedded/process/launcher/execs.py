@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nodeagent.embedded.process.launcher.spec import ExecSpec
 
+_ENDED = "the container has just ended"
 _NAMESPACES = ("user", "mnt", "uts", "ipc", "pid")
 
 
@@ -51,14 +52,17 @@ def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
 def _open_namespaces(spec: ExecSpec) -> dict[str, int]:
     """The namespaces that the container does not share with this process."""
     inside: dict[str, int] = {}
-    for name in _NAMESPACES if spec["isolated"] else ():
-        fd = os.open(f"/proc/{spec['pid']}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        if os.path.samestat(os.fstat(fd), os.stat(f"/proc/self/ns/{name}")):  # noqa: PTH116
-            os.close(fd)
-        else:
-            inside[name] = fd
+    try:
+        for name in _NAMESPACES if spec["isolated"] else ():
+            fd = os.open(f"/proc/{spec['pid']}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            if os.path.samestat(os.fstat(fd), os.stat(f"/proc/self/ns/{name}")):  # noqa: PTH116
+                os.close(fd)
+            else:
+                inside[name] = fd
+    except FileNotFoundError as exc:
+        raise program.ExecError(_ENDED) from exc
     if procs.start_time(spec["pid"]) != spec["start_time"]:
-        raise program.ExecError("the container has just ended")
+        raise program.ExecError(_ENDED)
     return inside
 
 

@@ -1,0 +1,123 @@
+"""The process backend for users without privileges.
+
+By user namespaces it isolates containers as root does; where the kernel does not allow them, the
+same tests check that what cannot be honoured is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import nobody
+import pytest
+from command import Command, command, free_port
+
+from nodeagent import AgentConfig, NodeAgent
+from nodeagent.embedded import open_embedded
+from nodeagent.embedded.process import ProcessBackend
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLE = REPOSITORY / "examples/manifests/web.yaml"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with nobody.home() as path:
+        yield path
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["isolation", "process", "restart"])
+def test_what_holds_for_root_holds_for_others(home: Path, name: str) -> None:
+    done = subprocess.run(
+        [
+            *nobody.prefix(), sys.executable, "-m", "pytest", "-q", "--color=no",
+            f"--basetemp={home / 'pytest'}", f"tests/integration/test_embedded_{name}.py",
+        ],
+        cwd=REPOSITORY,
+        env={**os.environ, "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout.decode()
+
+
+@pytest.mark.anyio
+@pytest.mark.realtime
+async def test_the_web_example_serves_its_page_or_says_why_not(home: Path) -> None:
+    port = free_port()
+    async with command(home, nobody.prefix()) as agent:
+        nobody.give_away(agent.manifests)
+        agent.put("web.yaml", EXAMPLE.read_text().replace("8088", str(port)))
+        await agent.start("--stop-pods-on-exit")
+
+        async def settled() -> bool:
+            text = (home / "agent.log").read_text()
+            return "containers_isolated" in text or "containers_not_isolated" in text
+
+        await agent.until(settled)
+        if "containers_isolated" not in (home / "agent.log").read_text():
+            await refused(agent)
+            return
+        page = await agent.until(lambda: agent.get(port, "/index.html"))
+        assert page.split()
+        first = await agent.container("web-n1", "writer")
+
+        await agent.end(signal.SIGKILL)
+        await agent.start("--stop-pods-on-exit")
+        await agent.runs("web-n1")
+        again = await agent.container("web-n1", "writer")
+        assert (again["containerID"], again["restartCount"]) == (first["containerID"], 0)
+        assert await agent.end(signal.SIGTERM) == 0
+        assert await agent.get(port, "/") == ""
+
+
+async def refused(agent: Command) -> None:
+    async def waits() -> dict[str, Any]:
+        status = await agent.container("web-n1", "writer")
+        found: dict[str, Any] = status.get("state", {}).get("waiting", {})
+        return found if found.get("reason") == "CreateContainerError" else {}
+
+    waiting = await agent.until(waits)
+    assert "on /pages: containers are plain processes here" in waiting["message"]
+    assert "run as root, or enable unprivileged user namespaces" in waiting["message"]
+
+
+@pytest.mark.anyio
+@pytest.mark.realtime
+async def test_a_pod_whose_volumes_cannot_be_mounted_waits_and_says_so(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE, tmp_path)
+    backend = ProcessBackend(tmp_path / "state", isolate=False)
+    config = AgentConfig(
+        static_pod_path=tmp_path,
+        root_dir=tmp_path / "root",
+        pod_logs_dir=tmp_path / "logs",
+        node_name="n1",
+        node_ip="127.0.0.1",
+    )
+    async with (
+        open_embedded(backend) as embedded,
+        NodeAgent(config, runtime=embedded.runtime, images=embedded.images) as agent,
+    ):
+        with anyio.fail_after(40), agent.journal.follower(10_000) as records:
+            while not (found := _waiting(agent)):
+                await records.receive()
+        assert all("on /pages: containers are plain" in message for message in found)
+        assert await embedded.runtime.list_containers() == []
+
+
+def _waiting(agent: NodeAgent) -> list[str]:
+    """What the containers of the only pod wait for, once none of them can be created."""
+    statuses = [one for pod in agent.pods() for one in pod.status.container_statuses]
+    states = [one.state.waiting for one in statuses]
+    found = [one.message for one in states if one and one.reason == "CreateContainerError"]
+    return found if len(found) == 2 else []
