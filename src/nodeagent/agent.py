@@ -31,6 +31,7 @@ from nodeagent.model import PodUID
 from nodeagent.node import primary_address
 from nodeagent.parts import Parts, build_parts
 from nodeagent.runtime.settings import detect_host
+from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import open_runtime
 from nodeagent.sources import FileSource, Source
 from nodeagent.sources.checkpoint import ManifestCheckpoint
@@ -59,6 +60,7 @@ class NodeAgent:
         config: see Args.
         registry: the metrics.
         journal: the flight recorder; also of an agent that has ended.
+        left_running: UIDs of pods that ``stop_pods_on_exit`` could not stop in time.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class NodeAgent:
             (runtime, images) if runtime is not None and images is not None else None
         )
         self._extra_sources = tuple(sources)
+        self.left_running: tuple[PodUID, ...] = ()
         self._parts: Parts | None = None
         self._stack: AsyncExitStack | None = None
 
@@ -184,6 +187,7 @@ class NodeAgent:
                 self.journal.record("agent", "Stopped")
             finally:
                 self._parts = None
+                self.left_running = parts.left_running
                 parts.dispose()
 
     def _file_sources(self) -> tuple[FileSource, ...]:
@@ -200,6 +204,7 @@ class NodeAgent:
                 checkpoint=ManifestCheckpoint(checkpoint, node),
                 journal=self.journal,
                 registry=self.registry,
+                unsupported=unsupported_fields,
             ),
         )
 

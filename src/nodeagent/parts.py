@@ -51,6 +51,8 @@ from nodeagent.volumes import VolumeManager
 
 log = Log("agent")
 
+_SHARE_FOR_GRACE = 0.75
+
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
@@ -78,6 +80,8 @@ class Parts:
     journal: Journal
     registry: CollectorRegistry
     ports: dict[str, int] = field(default_factory=dict)
+    left_running: tuple[PodUID, ...] = ()
+    """Pods that did not stop in time when the agent ended."""
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -120,9 +124,12 @@ class Parts:
     async def _stop_pods(self) -> None:
         timeout = self.config.stop_pods_timeout
         log.info("stopping_pods", timeout=timeout)
-        left = await self.workers.stop_all(timeout)
-        if left:
-            log.warning("pods_left_running", uids=",".join(left), cause="not done in time")
+        # A pod with a longer grace period is cut short in time to be killed within the timeout.
+        grace = max(1, int(timeout * _SHARE_FOR_GRACE))
+        self.left_running = await self.workers.stop_all(timeout, grace)
+        if self.left_running:
+            uids = ",".join(self.left_running)
+            log.warning("pods_left_running", uids=uids, cause="not done in time")
         else:
             log.info("pods_stopped")
 
@@ -149,7 +156,7 @@ class Parts:
         config = self.config
         wanted = []
         if config.healthz_port:
-            app = health_app(self.checks, self.registry, self.journal)
+            app = health_app(self.checks, self.registry, self.journal, config.effective_node_name)
             wanted.append(("healthz", app, config.healthz_bind_address, config.healthz_port))
         if config.read_only_port:
             app = read_only_app(pods)

@@ -177,6 +177,18 @@ async def test_pods_stop_on_exit_when_asked_to(tmp_path: Path) -> None:
         assert await _sleeper(tmp_path) == 0 or os.geteuid() != 0
 
 
+async def test_a_pod_with_a_long_grace_is_stopped_within_the_timeout_too(tmp_path: Path) -> None:
+    async with command(tmp_path) as agent:
+        stubborn = POD.replace(
+            "terminationGracePeriodSeconds: 2", "terminationGracePeriodSeconds: 3600"
+        )
+        agent.put("web.yaml", stubborn % ("busybox:1", "trap '' TERM; while :; do sleep 1; done"))
+        await agent.start("--stop-pods-on-exit", "--stop-pods-timeout=5s")
+        await agent.runs("web-n1")
+        assert await agent.end(signal.SIGTERM) == 0
+        assert "pods_left_running" not in (tmp_path / "agent.log").read_text()
+
+
 async def test_health_metrics_and_json(tmp_path: Path) -> None:
     async with command(tmp_path) as agent:
         agent.put("web.yaml", POD % ("busybox:1", SLEEP))

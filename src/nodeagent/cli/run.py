@@ -174,7 +174,7 @@ async def _serve(config: AgentConfig) -> int:
         tg.start_soon(_watch_signals, stop)
         await agent.run(stop)
         tg.cancel_scope.cancel()
-    return 0
+    return 1 if agent.left_running else 0
 
 
 async def _watch_signals(stop: anyio.Event) -> None:

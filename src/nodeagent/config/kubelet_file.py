@@ -20,6 +20,7 @@ from nodeagent.api.splitting import load_documents
 from nodeagent.config.agent_config import AgentConfig, ConfigError
 from nodeagent.duration import format_duration, parse_duration
 
+MAX_VERBOSITY: Final = 10
 _API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 _DURATIONS: Final = ("file_check_frequency", "sync_frequency", "runtime_request_timeout")
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
@@ -154,6 +155,9 @@ def _field(name: str) -> str:
 def _logging(path: Path, logging: _Logging) -> dict[str, Any]:
     if logging.format not in ("", "text", "json"):
         allowed = f"logging.format: {logging.format!r} is not text or json"
+        raise ConfigError("config", path, allowed)
+    if logging.verbosity is not None and not 0 <= logging.verbosity <= MAX_VERBOSITY:
+        allowed = f"logging.verbosity: {logging.verbosity} is not between 0 and {MAX_VERBOSITY}"
         raise ConfigError("config", path, allowed)
     given = {"logging_format": logging.format, "verbosity": logging.verbosity}
     return {name: value for name, value in given.items() if value not in ("", None)}

@@ -20,7 +20,7 @@ from nodeagent.model.actions import PodActions, PodSyncResult
 from nodeagent.model.restart import is_sidecar
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import NotFound, RpcError
+from nodeagent.rpc import NotFound, RpcError, Unavailable
 from nodeagent.runtime.backoff import CrashBackOff, CrashWait, go_duration
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import ContainerStartError, SyncReason, Waiting, describe
@@ -77,6 +77,7 @@ class PodExecutor:
         self._started: list[str] = []
         self._did_something = False
         self._reset = False
+        self._outage: Unavailable | None = None
 
     async def perform(self, actions: PodActions) -> PodSyncResult:
         """Perform the actions; faults of the runtime are in the result."""
@@ -92,6 +93,7 @@ class PodExecutor:
             did_something=self._did_something,
             started=tuple(self._started),
             reset=self._reset,
+            cause=self._outage,
         )
 
     async def _perform(self, actions: PodActions) -> None:
@@ -256,6 +258,8 @@ class PodExecutor:
 
     def _failed(self, container: Container, error: ContainerStartError) -> None:
         name = container.name
+        if isinstance(error.__cause__, Unavailable):
+            self._outage = error.__cause__
         shown = error.shown()
         self._errors[name] = shown
         self._reasons.set(self._uid, name, shown)

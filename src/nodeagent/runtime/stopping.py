@@ -11,7 +11,7 @@ from nodeagent.api import Pod
 from nodeagent.model import ContainerID, ContainerState, PodRuntimeStatus, SandboxID, SyncError
 from nodeagent.model.actions import KillReason
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import NotFound, RpcError
+from nodeagent.rpc import NotFound, RpcError, Unavailable
 from nodeagent.runtime import names
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import SyncReason, describe
@@ -36,6 +36,17 @@ class Victim:
     annotations: dict[str, str]
     message: str
     reason: KillReason = KillReason.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Something that could not be stopped."""
+
+    what: str
+    error: RpcError
+
+    def __str__(self) -> str:
+        return f"{self.what}: {describe(self.error)}"
 
 
 class Stopper:
@@ -104,13 +115,13 @@ class Stopper:
             SyncError: something could not be stopped; the rest was.
         """
         victims, sandboxes = await self._all_of(status, unseen=unseen)
-        failures: list[str] = []
+        failures: list[_Failure] = []
 
         async def stop(victim: Victim) -> None:
             try:
                 await self.stop_container(pod, status.uid, victim, grace_override)
             except RpcError as error:
-                failures.append(f"container {victim.name}: {describe(error)}")
+                failures.append(_Failure(f"container {victim.name}", error))
 
         async with anyio.create_task_group() as tasks:
             for victim in victims:
@@ -118,11 +129,11 @@ class Stopper:
         reason = SyncReason.KILL_CONTAINER if failures else SyncReason.KILL_SANDBOX
         failures += await self.stop_sandboxes(status.uid, sandboxes)
         if failures:
-            raise SyncError("; ".join(failures), reason=reason)
+            raise SyncError("; ".join(map(str, failures)), reason=reason) from _cause(failures)
 
-    async def stop_sandboxes(self, uid: str, sandboxes: Iterable[SandboxID]) -> list[str]:
+    async def stop_sandboxes(self, uid: str, sandboxes: Iterable[SandboxID]) -> list[_Failure]:
         """Stop sandboxes one after the other; returns what went wrong."""
-        failures: list[str] = []
+        failures: list[_Failure] = []
         for sandbox in sandboxes:
             began = anyio.current_time()
             try:
@@ -130,7 +141,7 @@ class Stopper:
             except NotFound:
                 continue
             except RpcError as error:
-                failures.append(f"sandbox {sandbox}: {describe(error)}")
+                failures.append(_Failure(f"sandbox {sandbox}", error))
                 continue
             took = anyio.current_time() - began
             self._context.note("SandboxStopped", uid, "", took, id=sandbox)
@@ -189,6 +200,12 @@ class Stopper:
                 victims.setdefault(cid, _victim(cid, name, dict(found.annotations)))
         for sandbox in await runtime.list_pod_sandbox(v1.PodSandboxFilter(label_selector=labels)):
             sandboxes.setdefault(SandboxID(sandbox.id))
+
+
+def _cause(failures: Iterable[_Failure]) -> RpcError:
+    """The error that decides when to try again: the runtime being away, else the first."""
+    errors = [failure.error for failure in failures]
+    return next((error for error in errors if isinstance(error, Unavailable)), errors[0])
 
 
 def _victim(cid: ContainerID, name: str, annotations: dict[str, str]) -> Victim:

@@ -28,6 +28,7 @@ from nodeagent.api import (
     Volume,
     VolumeMount,
 )
+from nodeagent.api.walk import set_fields
 
 
 class Treatment(enum.Enum):
@@ -64,6 +65,11 @@ def _is_true(value: object) -> bool:
 
 def _is_false(value: object) -> bool:
     return value is False
+
+
+def _says_nothing(value: msgspec.Struct) -> bool:
+    """An object in which nothing is set changes nothing."""
+    return next(set_fields(value), None) is None
 
 
 def _basic_resources(amounts: Mapping[str, object]) -> bool:
@@ -104,7 +110,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "host_aliases": _UNSUPPORTED,
         "priority_class_name": _SUPPORTED,
         "priority": _SUPPORTED,
-        "dns_config": _UNSUPPORTED,
+        "dns_config": _says_nothing,
         "readiness_gates": _SUPPORTED,
         "runtime_class_name": _UNSUPPORTED,
         "enable_service_links": _HARMLESS,
@@ -154,7 +160,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "liveness_probe": _UNSUPPORTED,
         "readiness_probe": _UNSUPPORTED,
         "startup_probe": _UNSUPPORTED,
-        "lifecycle": _UNSUPPORTED,
+        "lifecycle": _says_nothing,
         "termination_message_path": _SUPPORTED,
         "termination_message_policy": _one_of("File"),
         "image_pull_policy": _SUPPORTED,
@@ -178,7 +184,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
     },
     ContainerRestartRule: {"action": _one_of("Restart"), "exit_codes": _SUPPORTED},
     SecurityContext: {
-        "capabilities": _UNSUPPORTED,
+        "capabilities": _says_nothing,
         "privileged": _is_false,
         "se_linux_options": _UNSUPPORTED,
         "windows_options": _UNSUPPORTED,

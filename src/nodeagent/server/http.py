@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import logging
+import sys
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import anyio
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from nodeagent.log import Log
 
@@ -34,6 +37,22 @@ def bind_error(name: str, address: str, port: int, error: OSError) -> str:
     return f"{where}: {error.strerror or error}"
 
 
+class _RequestLog(logging.Logger):
+    """Where the HTTP library reports. A malformed request is the client's fault: no traceback."""
+
+    def exception(self, msg: object, *args: object, **details: Any) -> None:
+        """Report a fault of a handler in full, a malformed request in one line for debugging."""
+        error = details.get("exc_info") or sys.exc_info()[1]
+        if isinstance(error, tuple):
+            error = error[1]
+        if isinstance(error, HttpProcessingError):
+            log.debug("bad_request", cause=str(error.message))
+        elif isinstance(error, BaseException):
+            log.fault("request_failed", error, detail=str(msg) % args if args else str(msg))
+
+    error = exception
+
+
 class HttpListener:
     """Serves one application on one address.
 
@@ -51,6 +70,7 @@ class HttpListener:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_RequestLog("nodeagent.server.http"),
             handle_signals=False,
             shutdown_timeout=_SHUTDOWN_SECONDS,
             keepalive_timeout=15.0,

@@ -20,15 +20,22 @@ _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-sto
 
 
 def health_app(
-    checks: HealthChecks, registry: CollectorRegistry, journal: Journal
+    checks: HealthChecks, registry: CollectorRegistry, journal: Journal, node_name: str = ""
 ) -> web.Application:
-    """healthz, livez, readyz, metrics and the journal."""
+    """healthz, livez, readyz, metrics and the journal.
+
+    Args:
+        checks: the health checks.
+        registry: the metrics.
+        journal: the flight recorder.
+        node_name: name of the node, which static pods carry behind their own.
+    """
     app = web.Application(client_max_size=64 * 1024)
     for probe in ("healthz", "livez", "readyz"):
         app.router.add_get(f"/{probe}", _probe_handler(checks, probe))
         app.router.add_get(f"/{probe}/{{check}}", _check_handler(checks, probe))
     app.router.add_get("/metrics", _metrics_handler(registry))
-    app.router.add_get("/debug/journal", _journal_handler(journal))
+    app.router.add_get("/debug/journal", _journal_handler(journal, node_name))
     return app
 
 
@@ -94,13 +101,17 @@ def _metrics_handler(registry: CollectorRegistry) -> _Handler:
     return handle
 
 
-def _journal_handler(journal: Journal) -> _Handler:
+def _journal_handler(journal: Journal, node_name: str) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         try:
             since = _since(request.query.get("since", ""), journal.now)
         except ValueError as error:
             return web.Response(status=400, text=f"since: {error}\n", headers=_HEADERS)
-        records = journal.select(request.query.get("pod", ""), since)
+        pod = request.query.get("pod", "")
+        records = journal.select(pod, since)
+        if pod and not records:
+            # People know a static pod by the name in its manifest.
+            records = journal.select(f"{pod}-{node_name}", since)
         lines = b"".join(json_line(journal.describe(r)) for r in records)
         return web.Response(body=lines, content_type="application/x-ndjson", headers=_HEADERS)
 
@@ -113,4 +124,8 @@ def _since(text: str, now: float) -> float:
         return 0.0
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
-    return now - parse_duration(text)
+    age = parse_duration(text)
+    if age < 0:
+        msg = f"{text!r} is in the future (write an age like 5m)"
+        raise ValueError(msg)
+    return now - age

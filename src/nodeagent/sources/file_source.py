@@ -24,7 +24,7 @@ from nodeagent.log import Log
 from nodeagent.model import FILE_SOURCE, Snapshot
 from nodeagent.sources.checkpoint import ManifestCheckpoint
 from nodeagent.sources.manifest_scan import FileSeen, PathSeen, is_leftover, scan
-from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
+from nodeagent.sources.selection import FileVerdicts, InForce, Selection, Unsupported, select
 from nodeagent.sources.source import Publish
 
 log = Log("source.file")
@@ -46,6 +46,7 @@ class FileSource:
         journal: flight recorder.
         registry: for the verdict metric, or None.
         watch: react to changes at once; False leaves the periodic rescan.
+        unsupported: fields of a pod that this version cannot honour.
     """
 
     name = FILE_SOURCE
@@ -60,6 +61,7 @@ class FileSource:
         journal: Journal | None = None,
         registry: CollectorRegistry | None = None,
         watch: bool = True,
+        unsupported: Unsupported = lambda _pod: (),
     ) -> None:
         self._paths = tuple(paths)
         self._node_name = node_name
@@ -67,6 +69,7 @@ class FileSource:
         self._checkpoint = checkpoint
         self._journal = journal or Journal()
         self._watch = watch
+        self._unsupported = unsupported
         self._stamps: dict[Path, tuple[int, ...]] = {}
         self._decoded: dict[Path, FileVerdicts] = {}
         self._in_force: Mapping[Identity, InForce] = {}
@@ -159,7 +162,7 @@ class FileSource:
         async with self._looking:
             seen = await to_thread.run_sync(scan, self._paths, self._stamps)
             files = await to_thread.run_sync(self._judge_files, seen)
-            selection = select(files, self._in_force, self._node_name)
+            selection = select(files, self._in_force, self._node_name, self._unsupported)
             self._report(seen, selection)
             self._in_force = selection.pods
             self._forget_lines(selection)

@@ -62,11 +62,15 @@ def merge_snapshot(
         taken.add(name)
         uid = PodUID(pod.metadata.uid)
         old = known.get(uid)
+        if old is not None and _renamed(old, pod):
+            # Another name under the same UID is another pod: the old one ends first.
+            ops[PodOp.REMOVE].append(old)
+            old = None
         op, merged = _new(source, pod, seen_at) if old is None else _compare(old, pod)
         pods[uid] = merged
         if op is not None:
             ops[op].append(merged)
-    ops[PodOp.REMOVE] = [pod for uid, pod in known.items() if uid not in pods]
+    ops[PodOp.REMOVE] += [pod for uid, pod in known.items() if uid not in pods]
     return MergeResult(_ordered(source, ops, first=first), pods, tuple(duplicates))
 
 
@@ -81,6 +85,11 @@ def _ordered(
     if ops[PodOp.RECONCILE]:
         updates.append(PodUpdate(PodOp.RECONCILE, tuple(ops[PodOp.RECONCILE]), source))
     return tuple(updates)
+
+
+def _renamed(old: Pod, new: Pod) -> bool:
+    before, after = old.metadata, new.metadata
+    return (before.name, before.namespace) != (after.name, after.namespace)
 
 
 def _new(source: str, pod: Pod, seen_at: str) -> tuple[PodOp, Pod]:

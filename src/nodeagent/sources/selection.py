@@ -6,9 +6,10 @@ name counts; a document that moves to another file keeps the pod's UID.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from nodeagent.api import Pod
 from nodeagent.api.documents import Identity, Verdict
@@ -62,8 +63,19 @@ class Selection:
     kept: Mapping[Identity, Path]
 
 
+Unsupported: TypeAlias = Callable[[Pod], Sequence[str]]
+"""Paths of the fields of a pod that this version cannot honour."""
+
+
+def _all_supported(_pod: Pod) -> Sequence[str]:
+    return ()
+
+
 def select(
-    files: Sequence[FileVerdicts], before: Mapping[Identity, InForce], node_name: str
+    files: Sequence[FileVerdicts],
+    before: Mapping[Identity, InForce],
+    node_name: str,
+    unsupported: Unsupported = _all_supported,
 ) -> Selection:
     """Decide what is in force.
 
@@ -71,6 +83,8 @@ def select(
         files: verdicts of all files, in the order in which they count.
         before: what was in force.
         node_name: name of the node.
+        unsupported: an edit that adds such fields to a pod that has none is refused, so that
+            the pod runs on; a new pod with such fields is let through and waits.
     """
     pods: dict[Identity, InForce] = {}
     uids: dict[str, Identity] = {}
@@ -79,6 +93,8 @@ def select(
         verdicts = []
         for verdict in file.verdicts:
             final, found = _judge(verdict, file.path, before, pods, uids, node_name)
+            if found is not None:
+                final, found = _unless_it_stops_it(final, found, before, unsupported)
             verdicts.append(final)
             if found is not None:
                 pods[found.identity] = found
@@ -106,6 +122,20 @@ def _without_uids(
         del pods[found.identity]
         verdicts.append(_same_uid(verdict, other))
     return FileVerdicts(file.path, tuple(verdicts), file.problem)
+
+
+def _unless_it_stops_it(
+    verdict: Verdict, found: InForce, before: Mapping[Identity, InForce], unsupported: Unsupported
+) -> tuple[Verdict, InForce | None]:
+    """Refuse an edit after which the pod could not run any more."""
+    old = before.get(found.identity)
+    if old is None or old.written == found.written:
+        return verdict, found
+    fields = unsupported(found.pod)
+    if not fields or unsupported(old.pod):
+        return verdict, found
+    text = "not supported by this version of nodeagent; the pod runs on as it was"
+    return verdict.rejected([(path, text) for path in fields]), None
 
 
 def _same_uid(verdict: Verdict, other: Identity) -> Verdict:

@@ -93,6 +93,14 @@ def test_a_pod_that_left_the_snapshot_is_removed() -> None:
     assert ops(merge(before, pod("b"))) == [("REMOVE", ["a"])]
 
 
+def test_another_name_under_a_known_uid_is_another_pod() -> None:
+    """merge.md, "Operations", the row before the last."""
+    before = merge(None, pod("a", uid="1"), pod("b", uid="2"))
+    after = merge(before, pod("c", uid="1"))
+    assert ops(after) == [("REMOVE", ["a", "b"]), ("ADD", ["c"])]
+    assert after.pods.keys() == {PodUID("1")}
+
+
 def test_local_annotations_of_the_new_version_do_not_count() -> None:
     """merge.md, "Local annotations"."""
     before = merge(None, pod("a"))
@@ -156,12 +164,14 @@ def test_replaying_the_updates_rebuilds_the_snapshot(history: list[list[Pod]]) -
         for update in known.updates:
             for p in update.pods:
                 if update.op is PodOp.REMOVE:
+                    assert world[p.metadata.uid].metadata.name == p.metadata.name
                     del world[p.metadata.uid]
                 else:
                     world[p.metadata.uid] = p
         wanted = kept(snapshot)
         assert world.keys() == wanted.keys()
         assert all(world[u].spec == wanted[u].spec for u in wanted)
+        assert all(world[u].metadata.name == wanted[u].metadata.name for u in wanted)
 
 
 @given(snapshots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nodeagent.api import Pod
 from nodeagent.api.documents import Identity, decode_manifest
 from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
 
@@ -162,3 +163,19 @@ def test_a_missing_name_is_said() -> None:
     assert errors(found) == [
         "a.yaml: metadata.name: required: generateName does not name a static pod (line 3)"
     ]
+
+
+def test_an_edit_that_the_pod_could_not_run_with_is_refused_and_the_pod_runs_on() -> None:
+    def unsupported(pod: Pod) -> list[str]:
+        return ["spec.hostPID"] if pod.spec.host_pid else []
+
+    bad = doc("one").replace("spec:", "spec:\n  hostPID: true")
+    before = select([file("a.yaml", doc("one"))], {}, "node1", unsupported)
+    after = select([file("a.yaml", bad)], before.pods, "node1", unsupported)
+    assert after.pods == before.pods
+    (error,) = errors(after)
+    assert error.startswith("a.yaml: spec.hostPID: not supported by this version of nodeagent;")
+    assert error.endswith("the pod runs on as it was (line 5)")
+    fresh = select([file("a.yaml", bad)], {}, "node1", unsupported)
+    assert list(fresh.pods) == [Identity("default", "one")]
+    assert errors(fresh) == []

@@ -1,0 +1,44 @@
+"""What malformed requests and failing handlers leave in the log."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import pytest
+from aiohttp import ClientSession, web
+
+from nodeagent.server import HttpListener
+
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
+
+
+async def fail(_request: web.Request) -> web.Response:
+    raise ZeroDivisionError("handler")
+
+
+async def test_a_malformed_request_is_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "nodeagent")
+    async with (
+        HttpListener("healthz", web.Application(), "127.0.0.1", 0) as listener,
+        await anyio.connect_tcp("127.0.0.1", listener.port) as stream,
+    ):
+        await stream.send(b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await stream.receive()).startswith(b"HTTP/1.")
+    bad = [r for r in caplog.records if r.getMessage() == "bad_request"]
+    assert len(bad) == 1
+    assert bad[0].levelno == logging.DEBUG
+    assert all(r.exc_info is None for r in caplog.records)
+
+
+async def test_a_handler_that_fails_is_reported_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    app = web.Application()
+    app.router.add_get("/", fail)
+    async with (
+        HttpListener("healthz", app, "127.0.0.1", 0) as listener,
+        ClientSession() as session,
+        session.get(f"http://127.0.0.1:{listener.port}/") as answer,
+    ):
+        assert answer.status == 500
+    (failed,) = [r for r in caplog.records if r.getMessage() == "request_failed"]
+    assert failed.exc_info is not None
