@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import anyio
 
 from nodeagent.cri.methods import DEFAULT_TIMEOUT
-from nodeagent.rpc import DeadlineExceeded, RpcError, Unavailable
+from nodeagent.rpc import DeadlineExceeded, RpcError, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,6 +23,9 @@ Result = TypeVar("Result")
 
 METHODS_OWN: Final = -1.0
 """As a timeout: the deadline of the method."""
+
+_STARTING: Final = "server is not initialized yet"
+"""How containerd before 1.7 says, with code UNKNOWN, that it answers but does not serve yet."""
 
 
 class Raw(bytes):
@@ -137,6 +140,12 @@ class Caller:
         with self.metrics.operation(method.operation):
             try:
                 yield
+            except Unknown as exc:
+                exc.method = exc.method or method.name
+                if _STARTING in exc.message:
+                    message = f"{self.endpoint}: {exc.message}"
+                    raise Unavailable(message, exc.method) from exc
+                raise
             except RpcError as exc:
                 exc.method = exc.method or method.name
                 if isinstance(exc, Unavailable) and self.endpoint not in exc.message:

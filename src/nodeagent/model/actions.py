@@ -97,6 +97,7 @@ class PodSyncResult:
         did_something: whether anything was changed in the runtime.
         started: containers that were started, in order.
         reset: whether containers were removed so that the whole pod starts again.
+        cause: what made a container's start fail, when that tells how soon to try again.
     """
 
     errors: Mapping[str, ContainerError] = field(default_factory=dict)
@@ -104,6 +105,7 @@ class PodSyncResult:
     did_something: bool = False
     started: tuple[str, ...] = ()
     reset: bool = False
+    cause: Exception | None = None
 
     @property
     def backoff_until(self) -> float | None:
@@ -123,7 +125,9 @@ class PodSyncResult:
         text = "; ".join(f"{name}: {e.reason}: {e.message}" for name, e in self.errors.items())
         reason = next(iter(self.errors.values())).reason
         until = self.backoff_until
+        error = SyncError(text, reason=reason)
         if until is not None:
             only = all(e.until is not None for e in self.errors.values())
-            return BackOffError(text, until=until, reason=reason, only=only)
-        return SyncError(text, reason=reason)
+            error = BackOffError(text, until=until, reason=reason, only=only)
+        error.__cause__ = self.cause
+        return error

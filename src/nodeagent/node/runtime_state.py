@@ -78,6 +78,7 @@ class RuntimeState:
         self._network_error = NETWORK_UNKNOWN
         self._poll_error = ""
         self._since: float | None = None
+        self._asked_at: float | None = None
         self._was_ready = False
         self.changed = anyio.Event()
         """Set, and replaced, each time readiness changes."""
@@ -92,7 +93,7 @@ class RuntimeState:
             await self._once()
 
     async def _once(self) -> None:
-        began = anyio.current_time()
+        self._asked_at = began = anyio.current_time()
         try:
             with anyio.fail_after(self._staleness):
                 info = await self._poll()
@@ -104,6 +105,7 @@ class RuntimeState:
             self._runtime_error = info.runtime_error
             if not info.runtime_error:
                 self._last_good = anyio.current_time()
+        self._asked_at = None
         self._publish()
 
     def _note_network(self, cause: str) -> None:
@@ -159,6 +161,8 @@ class RuntimeState:
             found.append("container runtime status check may not have completed yet")
         elif now - self._last_good >= self._staleness:
             found.append("container runtime is down")
+            if not self._poll_error and self._asked_at is not None:
+                found.append(f"no answer to Status for {now - self._asked_at:.0f}s")
         if self._poll_error and self._since is not None:
             age = now - self._since
             found.append(f"no answer to Status for {age:.0f}s: {self._poll_error}")

@@ -76,6 +76,7 @@ def judge(
     listing: Trouble | None,
     degraded: Sequence[DegradedPod] = (),
     threshold: float = 180.0,
+    patience: float = 5.0,
 ) -> PlegHealth:
     """Judge from what is known.
 
@@ -85,6 +86,7 @@ def judge(
         listing: what keeps the next one, if anything.
         degraded: pods that could not be inspected.
         threshold: seconds that ``listed_at`` may lie back.
+        patience: seconds after which a listing without an answer is worth telling.
     """
     pods = tuple(sorted(degraded, key=lambda pod: pod.trouble.since))
     cause = _listing_cause(now, listed_at, threshold)
@@ -95,7 +97,7 @@ def judge(
         return PlegHealth(
             ok=False, cause=cause, rpc=listing.rpc, since=listing.since, degraded=pods
         )
-    if listing is not None and listing.error:
+    if listing is not None and (listing.error or now - listing.since > patience):
         cause = f"cannot list pods: {listing.describe(now)}"
         return PlegHealth(ok=True, cause=cause, rpc=listing.rpc, since=listing.since, degraded=pods)
     if not pods:

@@ -109,7 +109,10 @@ class Pleg:
         now = anyio.current_time() if now is None else now
         listing = self._list_trouble or self._list_call
         degraded = self._books.degraded(now)
-        return judge(now, self.last_relist, listing, degraded, self._settings.threshold)
+        settings = self._settings
+        return judge(
+            now, self.last_relist, listing, degraded, settings.threshold, settings.patience
+        )
 
     @property
     def tracked(self) -> int:

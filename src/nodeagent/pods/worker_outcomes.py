@@ -185,16 +185,15 @@ def requeue_delay(
     causes = list(leaves(error))
     if any(isinstance(leaf, NetworkNotReadyError) for leaf in causes):
         return jitter(QUICK_RETRY)
+    again = jitter(QUICK_RETRY if any(map(_is_outage, causes)) else ERROR_BACK_OFF)
     waits = [leaf for leaf in causes if isinstance(leaf, BackOffError)]
     if waits and len(waits) == len(causes):
         # Not spread: the pod's status tells the time of the next try.
         delay = min(max(min(leaf.until for leaf in waits) - now, 0.0), resync)
         if all(leaf.only for leaf in waits):
             return delay
-        return min(delay, jitter(ERROR_BACK_OFF))
-    if any(_is_outage(leaf) for leaf in causes):
-        return jitter(QUICK_RETRY)
-    return jitter(ERROR_BACK_OFF)
+        return min(delay, again)
+    return again
 
 
 def _is_outage(error: BaseException | None) -> bool:

@@ -469,6 +469,14 @@ async def test_a_lost_connection_is_unavailable_and_names_the_endpoint(path: str
             await anyio.wait_all_tasks_blocked()
 
 
+async def test_a_containerd_that_has_just_started_is_not_available_yet(path: str) -> None:
+    runtime = FakeRuntime()
+    runtime.replies["Status"] = rpc.Unknown("server is not initialized yet")
+    async with rpc.serve_unix([runtime], path), CRIClient(f"unix://{path}") as client:
+        with pytest.raises(rpc.Unavailable, match=f"unix://{path}: server is not initialized"):
+            await client.status()
+
+
 async def test_two_endpoints_are_two_connections(path: str) -> None:
     other = path + "2"
     images = FakeImages()

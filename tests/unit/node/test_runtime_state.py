@@ -112,7 +112,9 @@ async def test_the_last_network_state_stays_while_the_runtime_does_not_answer() 
 async def test_a_poll_that_hangs_is_given_up_and_dated_from_its_beginning() -> None:
     async with running(Setup()) as setup:
         setup.runtime.answer = None
-        await anyio.sleep(36)
+        await anyio.sleep(33)
+        assert setup.state.errors() == [DOWN, "no answer to Status for 28s"]
+        await anyio.sleep(3)
         assert not setup.ready()
         assert setup.state.errors() == [DOWN, "no answer to Status for 31s: TimeoutError"]
         setup.runtime.answer = WELL

@@ -60,7 +60,16 @@ def test_a_listing_that_fails_is_named_before_it_is_too_late() -> None:
 
 def test_a_listing_under_way_is_nothing_to_tell() -> None:
     """docs/behaviour/pleg.md, "Health"."""
-    assert judge(20.0, 10.0, Trouble("ListContainers", 11.0)).cause == ""
+    assert judge(20.0, 10.0, Trouble("ListContainers", 15.0)).cause == ""
+
+
+def test_a_listing_that_hangs_is_named_before_it_is_too_late() -> None:
+    """docs/behaviour/pleg.md, "Health", failing."""
+    health = judge(20.0, 10.0, Trouble("ListPodSandbox", 11.0), [degraded("web", 8.0)])
+    assert health.ok
+    assert health.cause == "cannot list pods: ListPodSandbox has not answered for 9s"
+    assert (health.rpc, health.since, health.pod) == ("ListPodSandbox", 11.0, "")
+    assert [pod.uid for pod in health.degraded] == ["web"]
 
 
 def test_a_degraded_pod_is_named_and_the_node_stays_healthy() -> None:

@@ -241,6 +241,12 @@ def outage() -> SyncError:
     return error
 
 
+def waiting_and_outage() -> SyncError:
+    error = BackOffError("crash, and a start that was cut", until=160.0, only=False)
+    error.__cause__ = Unavailable("connection lost", "StartContainer")
+    return error
+
+
 @pytest.mark.parametrize(
     ("row", "error", "delay"),
     [
@@ -259,6 +265,7 @@ def outage() -> SyncError:
         ("O7", BackOffError("crash, and a pull", until=104.0, only=False), 4.0),
         ("O8", Unavailable("gone"), 1.0),
         ("O8", outage(), 1.0),
+        ("O8", waiting_and_outage(), 1.0),
         ("O9", SyncError("x"), 10.0),
         ("O9", DeadlineExceeded("slow"), 10.0),
         ("O9", ExceptionGroup("", [BackOffError("a", until=101.0), SyncError("x")]), 10.0),

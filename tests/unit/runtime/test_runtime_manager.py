@@ -30,7 +30,7 @@ from nodeagent.api import EnvVar, EnvVarSource, VolumeMount
 from nodeagent.journal import Journal
 from nodeagent.model import BackOffError, PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.rpc import Internal, Unknown
+from nodeagent.rpc import Internal, Unavailable, Unknown
 from nodeagent.runtime import RuntimeManager
 
 pytestmark = pytest.mark.anyio
@@ -160,6 +160,16 @@ async def test_a_failing_call_becomes_the_waiting_reason(
     assert result.errors["web"].message == "the disk is full"
     result = await manager.sync_pod(make_pod(), await runtime.status(), {})
     assert result.started == ("web",)
+
+
+@pytest.mark.parametrize("method", ["image_status", "create_container", "start_container"])
+async def test_a_runtime_that_went_away_during_a_start_is_the_cause(
+    runtime: FakeRuntime, manager: RuntimeManager, method: str
+) -> None:
+    runtime.fail(method, Unavailable("connection lost"))
+    error = (await manager.sync_pod(make_pod(), await runtime.status(), {})).error()
+    assert isinstance(error, SyncError)
+    assert isinstance(error.__cause__, Unavailable)
 
 
 async def test_a_container_id_in_an_error_is_replaced_by_the_name(

@@ -21,7 +21,7 @@ from tests.unit.runtime.fakes import (
 from nodeagent.api import Pod, Probe
 from nodeagent.model import PodRuntimeStatus, SyncError
 from nodeagent.model.actions import KillReason
-from nodeagent.rpc import DeadlineExceeded, Internal, NotFound
+from nodeagent.rpc import DeadlineExceeded, Internal, NotFound, Unavailable
 from nodeagent.runtime import RuntimeManager
 from nodeagent.runtime.grace import container_grace, stop_timeout
 
@@ -91,6 +91,17 @@ async def test_one_that_cannot_be_stopped_does_not_keep_the_rest_alive(
     assert caught.value.reason == "KillContainerError"
     assert runtime.newest("b").state is EXITED
     assert runtime.sandboxes["s1"].state is NOT_READY
+
+
+async def test_a_runtime_that_went_away_is_the_cause_whatever_else_failed(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    status = await start(runtime, manager)
+    runtime.fail("stop_container", Internal("stuck"))
+    runtime.fail("stop_pod_sandbox", Unavailable("gone"))
+    with pytest.raises(SyncError, match="container a: stuck; sandbox s1: gone") as caught:
+        await manager.kill_pod(make_pod(*TWO), status, None)
+    assert isinstance(caught.value.__cause__, Unavailable)
 
 
 async def test_a_sandbox_that_cannot_be_stopped_is_an_error(
