@@ -34,12 +34,11 @@ def home() -> Iterator[Path]:
         yield path
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["isolation", "process", "restart"])
-def test_what_holds_for_root_holds_for_others(home: Path, name: str) -> None:
+def check_as_nobody(home: Path, name: str, *prefix: str) -> None:
+    """Run a file of tests as somebody without privileges."""
     done = subprocess.run(
         [
-            *nobody.prefix(), sys.executable, "-m", "pytest", "-q", "--color=no",
+            *nobody.prefix(), *prefix, sys.executable, "-m", "pytest", "-q", "--color=no",
             f"--basetemp={home / 'pytest'}", f"tests/integration/test_embedded_{name}.py",
         ],
         cwd=REPOSITORY,
@@ -49,6 +48,72 @@ def test_what_holds_for_root_holds_for_others(home: Path, name: str) -> None:
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout.decode()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["isolation", "process", "restart"])
+def test_what_holds_for_root_holds_for_others(home: Path, name: str) -> None:
+    check_as_nobody(home, name)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["isolation", "restart"])
+def test_without_user_namespaces_the_rest_holds_and_mounts_are_refused(
+    home: Path, name: str
+) -> None:
+    script = REPOSITORY / "tests/integration/without_namespaces.py"
+    check_as_nobody(home, name, sys.executable, str(script))
+
+
+CROWDED_SRV = """
+mount -t tmpfs srv /srv && cd /srv &&
+mkdir -m 777 crowd crowd/a crowd/b && mkdir -m 1777 temporary && mkdir temporary/a &&
+for number in $(seq 70); do mkdir crowd/$number temporary/$number; done &&
+mount -t tmpfs -o mode=777 a crowd/a && mount -t tmpfs a temporary/a &&
+cd "$0" && exec "$@"
+"""
+LIST_SRV = """
+import sys
+from pathlib import Path
+import anyio
+from embedded_lab import lab, shell
+from nodeagent.proto.runtime import v1
+
+async def main(home):
+    line = (
+        "cd /srv; ls crowd | wc -l; touch crowd/x crowd/a/x 2>/dev/null || echo read-only;"
+        " ls temporary | wc -l; touch temporary/x && ls temporary; ls crowd/b"
+    )
+    volume = v1.Mount(host_path=str(home / "data"), container_path="/srv/crowd/b/volume")
+    for name, mounts in (("without", []), ("with", [volume])):
+        async with lab(home / name) as one:
+            if one.means == "user":
+                container_id = await one.start(*shell(line), mounts=mounts)
+                await one.ended(container_id)
+                print(name, *one.log(container_id), *one.log(container_id, "stderr"))
+
+anyio.run(main, Path(sys.argv[1]))
+"""
+
+
+def test_a_crowded_directory_with_mounts_in_it_is_read_only_or_empty(home: Path) -> None:
+    """An overlay cannot show one, and it has too many parts: ``launcher/user_root.py``."""
+    own_mounts = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-Urm")
+    if subprocess.run([*own_mounts, "true"], check=False, capture_output=True).returncode:
+        return  # where nobody can mount anything, no mount is in the way
+    done = subprocess.run(
+        [
+            *own_mounts, "sh", "-c", CROWDED_SRV, str(Path(__file__).parent),
+            *nobody.prefix(), sys.executable, "-c", LIST_SRV, str(home),
+        ],
+        capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() in (
+        "without 72 read-only 0 x\nwith 72 0 x volume\n",
+        "",  # nothing is isolated here
+    )
 
 
 @pytest.mark.anyio

@@ -115,7 +115,7 @@ def test_what_only_limits_a_container_is_warned_about() -> None:
             },
             "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
         ),
-        ({"user.max_user_namespaces": "4096"}, "no sysctl but something else forbids"),
+        ({"user.max_user_namespaces": "4096"}, "no sysctl forbids them here"),
     ],
 )
 def test_the_remedy_names_the_settings_that_forbid_user_namespaces(

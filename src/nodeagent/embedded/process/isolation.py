@@ -64,8 +64,8 @@ def remedy(sysctls: Mapping[str, str], *, is_root: bool) -> str:
         how = f"enable unprivileged user namespaces: sysctl -w {settings}"
     else:
         how = (
-            "enable unprivileged user namespaces, which here no sysctl but something else forbids"
-            " (an old kernel, or the seccomp profile of a container around this)"
+            "enable unprivileged user namespaces (no sysctl forbids them here: an old kernel does,"
+            " or the seccomp profile of a container around this)"
         )
     return f"{'run with CAP_SYS_ADMIN' if is_root else 'run as root'}, or {how}"
 

@@ -121,7 +121,7 @@ def _probe(spec: ProbeSpec, control: int) -> None:
             _try_isolation(spec, control)
         os.waitpid(pid, 0)
     except OSError as exc:
-        os.write(control, json.dumps({"error": str(exc)}).encode())
+        os.write(control, json.dumps({"error": exc.strerror}).encode())
 
 
 def _try_isolation(spec: ProbeSpec, control: int) -> None:
@@ -146,7 +146,9 @@ def _try_isolation(spec: ProbeSpec, control: int) -> None:
         )
         os.close(os.open(spec["file"], os.O_CREAT | os.O_WRONLY, 0o600))
         os.write(control, b"{}")
+    except OSError as exc:
+        os.write(control, json.dumps({"error": exc.strerror}).encode())
     except BaseException as exc:  # noqa: BLE001 - whatever it is, it is the answer
-        os.write(control, json.dumps({"error": str(exc)}).encode())
+        os.write(control, json.dumps({"error": repr(exc)}).encode())
     finally:
         os._exit(0)
