@@ -369,8 +369,8 @@ def _say(isolation: Isolation) -> None:
         return
     means = "root" if isolation.means == "root" else "user namespaces"
     changes = "memory" if isolation.upper == "tmpfs" else "the state directory"
-    note = isolation.reason or "all of it"
-    log.info("containers_isolated", by=means, changes_go_to=changes, why=note)
+    why = {"why": isolation.reason} if isolation.reason else {}
+    log.info("containers_isolated", by=means, changes_go_to=changes, **why)
 
 
 def _check_kernel() -> None:
