@@ -10,13 +10,16 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from nodeagent.clock import Clock, SystemClock
+
+_AT_LEAST: Final = 16
+"""Records of a pod that are not given up for those of other pods."""
 
 
 class JournalRecord(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +45,8 @@ class Journal:
 
     Args:
         size: records kept over all.
-        per_pod: records kept for each pod.
+        per_pod: records kept for each pod. All pods together keep at most twice ``size``, or a
+            few each if that is more: then those longest without a record lose their oldest.
         pods: pods whose index is kept; the one longest without a record goes first.
         clock: wall clock for display.
         monotonic: seconds for ordering and ages; the agent passes its loop's time.
@@ -62,6 +66,8 @@ class Journal:
         self._names: dict[str, str] = {}
         self._per_pod = per_pod
         self._pods = pods
+        self._indexed = 0
+        self._size = size
         self._time_ns = (clock or SystemClock()).time_ns
         self._monotonic = monotonic
         self._followers: list[MemoryObjectSendStream[JournalRecord]] = []
@@ -97,7 +103,11 @@ class Journal:
         )
         self._ring.append(record)
         if pod:
-            self._index(pod).append(record)
+            index = self._index(pod)
+            self._indexed += len(index) < self._per_pod
+            index.append(record)
+            if self._indexed > self._most_indexed():
+                self._shorten()
         for follower in self._followers:
             try:
                 follower.send_nowait(record)
@@ -112,11 +122,25 @@ class Journal:
         if index is None:
             index = self._by_pod[pod] = deque(maxlen=self._per_pod)
             if len(self._by_pod) > self._pods:
-                gone, _ = self._by_pod.popitem(last=False)
+                gone, forgotten = self._by_pod.popitem(last=False)
+                self._indexed -= len(forgotten)
                 self._names.pop(gone, None)
         else:
             self._by_pod.move_to_end(pod)
         return index
+
+    def _shorten(self) -> None:
+        """Halve what the quietest pods keep, until an eighth of all is free again."""
+        most = self._most_indexed() * 7 // 8
+        for index in self._by_pod.values():
+            for _ in range(len(index) - max(len(index) // 2, _AT_LEAST)):
+                index.popleft()
+                self._indexed -= 1
+            if self._indexed <= most:
+                return
+
+    def _most_indexed(self) -> int:
+        return max(2 * self._size, 2 * _AT_LEAST * len(self._by_pod))
 
     def name_pod(self, uid: str, namespaced_name: str) -> None:
         """Let readers find ``uid`` as ``namespace/name`` too."""

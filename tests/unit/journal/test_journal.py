@@ -41,6 +41,9 @@ def make_journal(
     return Journal(size, per_pod=per_pod, pods=pods, clock=hands, monotonic=hands.monotonic)
 
 
+BUSY = [f"busy{number}" for number in range(10)]
+
+
 def whats(records: list[JournalRecord]) -> list[str]:
     return [record.what for record in records]
 
@@ -157,6 +160,27 @@ def test_since_takes_records_at_or_after_that_time() -> None:
     assert whats(journal.select(since=2.0)) == ["at 2.0", "at 3.0"]
     assert whats(journal.select("u1", since=2.5)) == ["at 3.0"]
     assert journal.now == 3.0
+
+
+def test_many_pods_together_keep_a_bounded_number_and_the_quietest_lose_their_oldest() -> None:
+    journal = make_journal(size=200, per_pod=256, pods=2048)
+    journal.name_pod("quiet", "default/quiet")
+    for number in range(100):
+        journal.record("t", f"q{number}", "quiet")
+    for number in range(2000):
+        journal.record("t", f"w{number}", f"busy{number % 10}")
+        assert sum(len(journal.select(pod)) for pod in ("quiet", *BUSY)) <= 400
+    assert whats(journal.select("default/quiet")) == [f"q{n}" for n in range(84, 100)]
+    assert all(len(journal.select(pod)) >= 16 for pod in BUSY)
+    assert whats(journal.select("busy9"))[-1] == "w1999"
+
+
+def test_very_many_pods_keep_a_few_records_each() -> None:
+    journal = make_journal(size=10, per_pod=256, pods=2048)
+    for number in range(2000):
+        journal.record("t", f"w{number}", f"busy{number % 10}")
+    assert all(16 <= len(journal.select(pod)) <= 200 for pod in BUSY)
+    assert sum(len(journal.select(pod)) for pod in BUSY) <= 320
 
 
 @given(
