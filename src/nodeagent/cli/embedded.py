@@ -7,6 +7,9 @@ from pathlib import Path
 
 import anyio
 import click
+from anyio import to_thread
+
+from nodeagent.aio import leaves
 
 
 @click.command("embedded-runtime")
@@ -38,23 +41,30 @@ def embedded_runtime(
 
     set_up_logging("text", verbosity)
     state = state_dir or socket_path.with_name(socket_path.name + ".state")
-    click.echo(f"serving CRI v1 on unix://{socket_path.absolute()} ({backend}); stop with Ctrl-C")
-    return anyio.run(_serve, socket_path, state, backend)
+    socket_path = socket_path.absolute()
+    failed: list[BaseException] = []
+    try:
+        return anyio.run(_serve, socket_path, state, backend)
+    except* (OSError, ValueError) as group:
+        failed = list(leaves(group))
+    for error in failed:
+        click.echo(f"nodeagent: the embedded runtime cannot start: {_reason(error)}", err=True)
+    return 1
+
+
+def _reason(error: BaseException) -> str:
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    where = getattr(error, "filename", None)
+    return f"{text} ({where})" if where else text
 
 
 async def _serve(socket_path: Path, state_dir: Path, backend: str) -> int:
-    from nodeagent.embedded import run_embedded
+    from nodeagent.embedded import make_backend, serve_embedded
 
-    async with anyio.create_task_group() as tg:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            tg.start_soon(_run, run_embedded, socket_path, state_dir, backend)
+    await to_thread.run_sync(lambda: socket_path.parent.mkdir(parents=True, exist_ok=True))
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with serve_embedded(socket_path, make_backend(backend, state_dir)):
+            click.echo(f"serving CRI v1 on unix://{socket_path} ({backend}); stop with Ctrl-C")
             async for _ in signals:
                 break
-        tg.cancel_scope.cancel()
     return 0
-
-
-async def _run(run_embedded: object, socket_path: Path, state_dir: Path, backend: str) -> None:
-    from nodeagent.embedded import run_embedded as serve
-
-    await serve(socket_path, state_dir=state_dir, backend=backend)
