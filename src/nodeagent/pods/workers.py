@@ -451,7 +451,7 @@ class PodWorkers:
         workers = {u: w for u, w in self._workers.items() if w.state.finished_at is None}
         for uid, worker in workers.items():
             self._journal.record("pods", "StopAll", uid)
-            self._kill(worker, KillOptions(grace=grace))
+            self._kill(worker, KillOptions(grace=_shorter(grace, worker.state.last_pod)))
         with anyio.move_on_after(timeout):
             for worker in workers.values():
                 await self._exited(worker)
@@ -473,3 +473,9 @@ class PodWorkers:
         """
         while any(worker.busy for worker in self._workers.values()):
             await self._all_idle.wait()
+
+
+def _shorter(grace: int | None, pod: Pod | None) -> int | None:
+    """A bound on grace periods does not make a pod's own longer."""
+    own = None if pod is None else pod.spec.termination_grace_period_seconds
+    return grace if grace is None or own is None else min(grace, max(own, 1))

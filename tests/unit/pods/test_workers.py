@@ -591,6 +591,17 @@ async def test_e2_stopping_all_ends_every_pod_and_names_those_that_do_not() -> N
         assert anyio.current_time() == 30.0
 
 
+@pytest.mark.parametrize(("own", "grace"), [(0, 1), (3, 3), (60, 30), (None, 30)])
+async def test_e2_a_pod_gets_no_longer_to_stop_than_it_asked_for(
+    own: int | None, grace: int
+) -> None:
+    async with running() as rig:
+        rig.tell(CREATE, make_pod("a", grace=own))
+        await rig.settle()
+        assert await rig.workers.stop_all(40.0, grace=30) == ()
+        assert rig.syncer.last("terminating", "a").grace == grace
+
+
 async def test_e2_stopping_nothing_takes_no_time() -> None:
     async with running() as rig:
         assert await rig.workers.stop_all(30.0) == ()
