@@ -351,10 +351,10 @@ def _health_checks(
     return HealthChecks(
         [
             checks.ping(),
-            checks.sync_loop(loop.healthy),
+            checks.sync_loop(loop.healthy, lambda: loop.last_turn),
             checks.pleg(pleg.healthy),
-            checks.runtime(state.errors),
-            checks.network(lambda: state.network_error),
+            checks.runtime(state.errors, lambda: state.failing_since),
+            checks.network(lambda: state.network_error, lambda: state.network_failing_since),
             checks.sources(lambda: names, ready.ready),
             checks.manifests(problems),
         ]

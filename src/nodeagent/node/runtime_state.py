@@ -76,6 +76,7 @@ class RuntimeState:
         self._last_good: float | None = None
         self._runtime_error = ""
         self._network_error = NETWORK_UNKNOWN
+        self._network_since: float | None = None
         self._poll_error = ""
         self._since: float | None = None
         self._asked_at: float | None = None
@@ -109,6 +110,8 @@ class RuntimeState:
         self._publish()
 
     def _note_network(self, cause: str) -> None:
+        if cause and (self._network_since is None or not self._network_error):
+            self._network_since = anyio.current_time()
         if cause != self._network_error:
             what = "NetworkNotReady" if cause else "NetworkReady"
             if cause:
@@ -169,6 +172,18 @@ class RuntimeState:
         if self._runtime_error:
             found.append(self._runtime_error)
         return found
+
+    @property
+    def failing_since(self) -> float | None:
+        """Loop time since when the runtime has not said that it is ready; None when it is."""
+        if self._poll_error or (self._asked_at is not None and self.errors()):
+            return self._since if self._poll_error else self._asked_at
+        return self._last_good if self._runtime_error else None
+
+    @property
+    def network_failing_since(self) -> float | None:
+        """Loop time since when the network has not been ready; None when it is."""
+        return self._network_since if self._network_error else None
 
     @property
     def network_error(self) -> str:

@@ -19,12 +19,16 @@ def ping() -> Check:
     return Check("ping", CheckResult, _ALL)
 
 
-def sync_loop(healthy: Callable[[float], str | None]) -> Check:
+def sync_loop(
+    healthy: Callable[[float], str | None], last_turn: Callable[[], float | None]
+) -> Check:
     """The sync loop turns; ``healthy`` gets loop time and says what is wrong."""
 
     def run() -> CheckResult:
         cause = healthy(anyio.current_time())
-        return CheckResult() if cause is None else CheckResult(Level.FAILED, cause)
+        if cause is None:
+            return CheckResult()
+        return CheckResult(Level.FAILED, cause, _since(last_turn()))
 
     return Check("syncloop", run, _ALL)
 
@@ -43,27 +47,45 @@ def pleg(health: Callable[[], PlegHealth]) -> Check:
             entry = {"pod": pod.name or pod.uid, "rpc": pod.trouble.rpc, "since": since}
             culprits.append({**entry, "error": pod.trouble.error})
         level = Level.FAILED if not found.ok else Level.DEGRADED if found.cause else Level.OK
-        return CheckResult(level, found.cause, tuple(culprits))
+        cause = found.cause if found.ok else f"PLEG is not healthy: {found.cause}"
+        return CheckResult(level, cause, tuple(culprits))
 
     return Check("pleg", run)
 
 
-def runtime(errors: Callable[[], Sequence[str]]) -> Check:
-    """The container runtime can be worked with."""
+def _since(loop_time: float | None, **facts: Any) -> tuple[dict[str, Any], ...]:
+    """One culprit: for how many seconds, and further facts."""
+    if loop_time is None:
+        return (facts,) if facts else ()
+    return ({**facts, "since": round(anyio.current_time() - loop_time, 3)},)
+
+
+def runtime(errors: Callable[[], Sequence[str]], since: Callable[[], float | None]) -> Check:
+    """The container runtime can be worked with; ``since`` is loop time."""
 
     def run() -> CheckResult:
         found = errors()
-        return CheckResult(Level.FAILED, "; ".join(found)) if found else CheckResult()
+        if not found:
+            return CheckResult()
+        return CheckResult(Level.FAILED, aggregate(found), _since(since(), rpc="Status"))
 
     return Check("runtime", run)
 
 
-def network(error: Callable[[], str]) -> Check:
+def aggregate(errors: Sequence[str]) -> str:
+    """Several errors in one line: one stands bare, more in brackets, each once."""
+    unique = list(dict.fromkeys(errors))
+    return unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
+
+
+def network(error: Callable[[], str], since: Callable[[], float | None]) -> Check:
     """The runtime's network is ready; only pods that need it wait."""
 
     def run() -> CheckResult:
         cause = error()
-        return CheckResult(Level.DEGRADED, cause) if cause else CheckResult()
+        if not cause:
+            return CheckResult()
+        return CheckResult(Level.DEGRADED, cause, _since(since(), rpc="Status"))
 
     return Check("network", run)
 

@@ -105,9 +105,9 @@ def test_every_health_check_is_described() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     names = {
         checks.ping().name,
-        checks.sync_loop(lambda _now: None).name,
-        checks.runtime(list).name,
-        checks.network(str).name,
+        checks.sync_loop(lambda _now: None, float).name,
+        checks.runtime(list, float).name,
+        checks.network(str, float).name,
         checks.sources(frozenset, bool).name,
         checks.manifests(dict).name,
     }

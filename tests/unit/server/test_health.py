@@ -113,9 +113,12 @@ async def test_the_sync_loop_is_asked_with_loop_time() -> None:
         asked.append(now)
         return None if len(asked) == 1 else "sync Loop took longer than expected"
 
-    found = checks.sync_loop(says)
+    await anyio.sleep(10)
+    found = checks.sync_loop(says, lambda: anyio.current_time() - 5)
     assert found.run() == OK
-    assert found.run() == CheckResult(Level.FAILED, "sync Loop took longer than expected")
+    assert found.run() == CheckResult(
+        Level.FAILED, "sync Loop took longer than expected", ({"since": 5.0},)
+    )
     assert asked == [anyio.current_time()] * 2
     assert "livez" in found.probes
 
@@ -135,7 +138,7 @@ def result_of(health: PlegHealth) -> Callable[[], PlegHealth]:
 async def test_pleg_is_well_degraded_or_failed() -> None:
     assert pleg_check(PlegHealth(ok=True)) == OK
     assert pleg_check(PlegHealth(ok=False, cause="pleg has yet to be successful")) == CheckResult(
-        Level.FAILED, "pleg has yet to be successful"
+        Level.FAILED, "PLEG is not healthy: pleg has yet to be successful"
     )
 
 
@@ -147,7 +150,7 @@ async def test_a_listing_that_hangs_is_named_with_its_call_and_age() -> None:
         PlegHealth(ok=False, cause="too old", rpc="ListPodSandbox", since=since),
     )
     assert found == CheckResult(
-        Level.FAILED, "too old", ({"rpc": "ListPodSandbox", "since": 200.0},)
+        Level.FAILED, "PLEG is not healthy: too old", ({"rpc": "ListPodSandbox", "since": 200.0},)
     )
 
 
@@ -175,11 +178,21 @@ async def test_every_pod_that_cannot_be_inspected_is_named() -> None:
     )
 
 
-def test_runtime_errors_fail_and_a_missing_network_degrades() -> None:
-    assert checks.runtime(list).run() == OK
-    assert checks.runtime(lambda: ["a", "b"]).run() == CheckResult(Level.FAILED, "a; b")
-    assert checks.network(lambda: "").run() == OK
-    assert checks.network(lambda: "no CNI").run() == CheckResult(Level.DEGRADED, "no CNI")
+@pytest.mark.anyio
+async def test_runtime_errors_fail_and_a_missing_network_degrades() -> None:
+    await anyio.sleep(100)
+
+    def since() -> float:
+        return anyio.current_time() - 12
+
+    asked = ({"rpc": "Status", "since": 12.0},)
+    assert checks.runtime(list, since).run() == OK
+    found = checks.runtime(lambda: ["a", "b", "a"], since).run()
+    assert found == CheckResult(Level.FAILED, "[a, b]", asked)
+    assert checks.runtime(lambda: ["a"], since).run() == CheckResult(Level.FAILED, "a", asked)
+    assert checks.network(str, since).run() == OK
+    found = checks.network(lambda: "no CNI", since).run()
+    assert found == CheckResult(Level.DEGRADED, "no CNI", asked)
 
 
 def test_silent_sources_make_the_agent_not_ready() -> None:
