@@ -33,7 +33,7 @@ def ops(result: MergeResult) -> list[tuple[str, list[str]]]:
 
 
 def test_an_unknown_uid_is_added_and_stamped() -> None:
-    """merge.md, "Operations", row ADD."""
+    """merge.md, M1."""
     result = merge(None, pod("a"))
     assert ops(result) == [("ADD", ["a"])]
     annotations = result.pods[PodUID("uid-a")].metadata.annotations
@@ -41,7 +41,7 @@ def test_an_unknown_uid_is_added_and_stamped() -> None:
 
 
 def test_a_changed_spec_is_an_update_that_keeps_the_stamp() -> None:
-    """merge.md, "Operations", row UPDATE."""
+    """merge.md, M2."""
     before = merge(None, pod("a"))
     after = merge_snapshot(
         "file", before.pods, [pod("a", image="other")], first=False, seen_at="later"
@@ -53,7 +53,7 @@ def test_a_changed_spec_is_an_update_that_keeps_the_stamp() -> None:
 
 
 def test_changed_labels_annotations_and_grace_are_updates() -> None:
-    """merge.md, "Operations", row UPDATE: what counts as a difference."""
+    """merge.md, M2: what counts as a difference."""
     before = merge(None, pod("a"))
     for changed in (
         pod("a", labels={"x": "y"}),
@@ -64,14 +64,14 @@ def test_changed_labels_annotations_and_grace_are_updates() -> None:
 
 
 def test_a_deletion_timestamp_asks_for_graceful_deletion() -> None:
-    """merge.md, "Operations", row DELETE."""
+    """merge.md, M3."""
     before = merge(None, pod("a"))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert ops(merge(before, pod("a", deletion_timestamp=now))) == [("DELETE", ["a"])]
 
 
 def test_a_foreign_status_change_is_reconciled() -> None:
-    """merge.md, "Operations", row RECONCILE."""
+    """merge.md, M4."""
     before = merge(None, pod("a"))
     changed = replace(pod("a"), status=PodStatus(phase="Failed"))
     after = merge(before, changed)
@@ -80,7 +80,7 @@ def test_a_foreign_status_change_is_reconciled() -> None:
 
 
 def test_nothing_new_is_nothing_and_copies_nothing() -> None:
-    """merge.md, "Operations", last row: resourceVersion and the like stay as they were."""
+    """merge.md, M5: resourceVersion and the like stay as they were."""
     before = merge(None, pod("a"))
     after = merge(before, pod("a", resource_version="7", finalizers=("f",)))
     assert ops(after) == []
@@ -88,13 +88,13 @@ def test_nothing_new_is_nothing_and_copies_nothing() -> None:
 
 
 def test_a_pod_that_left_the_snapshot_is_removed() -> None:
-    """merge.md, "Operations", row REMOVE."""
+    """merge.md, M7."""
     before = merge(None, pod("a"), pod("b"))
     assert ops(merge(before, pod("b"))) == [("REMOVE", ["a"])]
 
 
 def test_another_name_under_a_known_uid_is_another_pod() -> None:
-    """merge.md, "Operations", the row before the last."""
+    """merge.md, M6."""
     before = merge(None, pod("a", uid="1"), pod("b", uid="2"))
     after = merge(before, pod("c", uid="1"))
     assert ops(after) == [("REMOVE", ["a", "b"]), ("ADD", ["c"])]
@@ -102,14 +102,14 @@ def test_another_name_under_a_known_uid_is_another_pod() -> None:
 
 
 def test_local_annotations_of_the_new_version_do_not_count() -> None:
-    """merge.md, "Local annotations"."""
+    """merge.md, M8."""
     before = merge(None, pod("a"))
     changed = pod("a", annotations={CONFIG_SOURCE: "api", CONFIG_SEEN: "never"})
     assert ops(merge(before, changed)) == []
 
 
 def test_updates_come_in_their_order() -> None:
-    """merge.md, "Order"."""
+    """merge.md, M10."""
     before = merge(None, pod("gone"), pod("changed"), pod("deleted"), pod("status"))
     after = merge(
         before,
@@ -122,14 +122,14 @@ def test_updates_come_in_their_order() -> None:
 
 
 def test_a_first_empty_snapshot_is_an_empty_add() -> None:
-    """merge.md, "Order": the loop must learn that the source has spoken."""
+    """merge.md, M11: the loop must learn that the source has spoken."""
     assert ops(merge(None, first=True)) == [("ADD", [])]
     assert ops(merge(None, first=False)) == []
     assert ops(merge(None, pod("a"), first=True)) == [("ADD", ["a"])]
 
 
 def test_a_repeated_full_name_is_ignored_and_reported() -> None:
-    """merge.md, "Duplicates"."""
+    """merge.md, M9."""
     result = merge(None, pod("a", uid="one"), pod("a", uid="two"))
     assert ops(result) == [("ADD", ["a"])]
     assert [p.metadata.uid for p in result.duplicates] == ["two"]
@@ -156,7 +156,7 @@ def kept(snapshot: list[Pod]) -> dict[str, Pod]:
 
 @given(snapshots)
 def test_replaying_the_updates_rebuilds_the_snapshot(history: list[list[Pod]]) -> None:
-    """merge.md, "Guarantees": updates say everything that a snapshot changes, in order."""
+    """merge.md, M13: updates say everything that a snapshot changes, in order."""
     known: MergeResult | None = None
     world: dict[str, Pod] = {}
     for number, snapshot in enumerate(history):
@@ -176,7 +176,7 @@ def test_replaying_the_updates_rebuilds_the_snapshot(history: list[list[Pod]]) -
 
 @given(snapshots)
 def test_merging_the_same_snapshot_twice_changes_nothing(history: list[list[Pod]]) -> None:
-    """merge.md, "Guarantees": the merge is idempotent."""
+    """merge.md, M12: the merge is idempotent."""
     once = merge(None, *history[0])
     twice = merge(once, *history[0])
     assert twice.updates == ()

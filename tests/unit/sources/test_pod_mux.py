@@ -65,7 +65,7 @@ def test_each_source_has_pods_of_its_own() -> None:
 
 
 def test_a_new_pod_is_stamped_with_source_and_time_once() -> None:
-    """merge.md, "Operations", row ADD."""
+    """merge.md, M1."""
     storage, _ = make_storage()
     storage.merge(Snapshot("file", (pod("web"),)))
     kept = storage.pods("file")[PodUID("u-web")]
@@ -76,7 +76,7 @@ def test_a_new_pod_is_stamped_with_source_and_time_once() -> None:
 
 
 def test_a_source_is_seen_after_its_first_snapshot_also_when_empty() -> None:
-    """merge.md, "Order": the sync loop must learn that the source has spoken."""
+    """merge.md, M11: the sync loop must learn that the source has spoken."""
     storage, _ = make_storage()
     assert storage.seen_sources == frozenset()
     assert ops(storage.merge(Snapshot("file", ()))) == [("ADD", "file", [])]
@@ -85,7 +85,7 @@ def test_a_source_is_seen_after_its_first_snapshot_also_when_empty() -> None:
 
 
 def test_the_empty_addition_stands_before_a_reconcile() -> None:
-    """merge.md, "Order": a first snapshot that leads to neither ADD nor UPDATE nor DELETE."""
+    """merge.md, M11: a first snapshot that leads to neither ADD nor UPDATE nor DELETE."""
     known = merge_snapshot("api", {}, [pod("web")], first=False, seen_at="t").pods
     changed = replace(pod("web"), status=PodStatus(phase="Failed"))
     result = merge_snapshot("api", known, [changed], first=True, seen_at="t")
@@ -95,7 +95,7 @@ def test_the_empty_addition_stands_before_a_reconcile() -> None:
 
 
 def test_update_and_delete_copy_generation_and_status_and_keep_the_rest() -> None:
-    """merge.md, "Operations": what a difference copies and what stays."""
+    """merge.md, M2, M3: what a difference copies and what stays."""
     storage, _ = make_storage()
     storage.merge(Snapshot("api", (pod("web"),)))
     meta = replace(
@@ -119,7 +119,7 @@ def test_update_and_delete_copy_generation_and_status_and_keep_the_rest() -> Non
 
 
 def test_known_local_annotations_stay_when_the_rest_changes() -> None:
-    """merge.md, "Local annotations": the known values stay."""
+    """merge.md, M8: the known values stay."""
     storage, _ = make_storage()
     first = replace(
         pod("web"), metadata=replace(pod("web").metadata, annotations={CONFIG_MIRROR: "m"})
@@ -135,7 +135,7 @@ def test_known_local_annotations_stay_when_the_rest_changes() -> None:
 def test_a_duplicate_is_reported_once_and_again_when_it_comes_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """merge.md, "Duplicates": reported once, in the log and in the journal."""
+    """merge.md, M9: reported once, in the log and in the journal."""
     storage, journal = make_storage()
     both = Snapshot("file", (pod("web", "one"), pod("web", "two")))
     for _ in range(3):
@@ -152,7 +152,7 @@ def test_a_duplicate_is_reported_once_and_again_when_it_comes_back(
 
 
 def test_the_same_duplicate_of_two_sources_is_reported_for_each() -> None:
-    """merge.md, "Duplicates"."""
+    """merge.md, M9."""
     storage, journal = make_storage()
     pods = (pod("web", "one"), pod("web", "two"))
     storage.merge(Snapshot("file", pods))
@@ -174,7 +174,7 @@ class Ring:
 
 
 async def test_updates_reach_the_channel_in_order() -> None:
-    """merge.md, "Guarantees": updates reach the config channel in order."""
+    """merge.md, M14: updates reach the config channel in order."""
     ring = Ring()
     async with anyio.create_task_group() as tg:
         tg.start_soon(ring.mux.publish, Snapshot("file", (pod("a"), pod("b"))))
@@ -188,7 +188,7 @@ async def test_updates_reach_the_channel_in_order() -> None:
 
 
 async def test_snapshots_of_several_sources_do_not_mix() -> None:
-    """merge.md, "Guarantees": one snapshot's updates after the other's."""
+    """merge.md, M14: one snapshot's updates after the other's."""
     ring, got = Ring(), list[tuple[str, str, list[str]]]()
     await ring.mux.publish(Snapshot("file", (pod("a"),)))
     async with anyio.create_task_group() as tg:
@@ -208,7 +208,7 @@ async def test_snapshots_of_several_sources_do_not_mix() -> None:
 
 
 async def test_a_source_cancelled_while_it_waits_for_room_loses_nothing() -> None:
-    """merge.md, "Guarantees": also when the source is cancelled while it waits for room."""
+    """merge.md, M14: also when the source is cancelled while it waits for room."""
     ring = Ring()
     await ring.mux.publish(Snapshot("file", (pod("a"),)))
     with anyio.move_on_after(5) as scope:
@@ -228,7 +228,7 @@ async def test_a_source_cancelled_while_it_waits_for_room_loses_nothing() -> Non
 
 
 async def test_an_update_taken_while_its_source_is_cancelled_is_not_sent_twice() -> None:
-    """merge.md, "Guarantees": a pod added twice might run twice."""
+    """merge.md, M14: a pod added twice might run twice."""
     ring, scope = Ring(), anyio.CancelScope()
     await ring.mux.publish(Snapshot("file", (pod("a"),)))
 
@@ -251,7 +251,7 @@ async def test_an_update_taken_while_its_source_is_cancelled_is_not_sent_twice()
 
 
 async def test_the_same_snapshot_again_sends_nothing() -> None:
-    """merge.md, "Guarantees": merging the same snapshot twice changes nothing."""
+    """merge.md, M12: merging the same snapshot twice changes nothing."""
     ring = Ring()
     for _ in range(3):
         await ring.mux.publish(Snapshot("file", (pod("a"),)))
