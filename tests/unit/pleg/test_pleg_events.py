@@ -92,7 +92,11 @@ def test_a_container_gives_the_events_of_its_row(
     after: ContainerState | None,
     expected: tuple[PodLifecycleEventType, ...],
 ) -> None:
-    """docs/behaviour/pleg.md, "Events", all rows, for containers."""
+    """docs/behaviour/pleg.md, "Events", all rows, for containers.
+
+    "Events", running; "Events", exited; "Events", created; "Events", unknown;
+    "Events", gone after exited; "Events", gone otherwise.
+    """
     old = pod_of(None if before is None else container("c", before))
     new = pod_of(None if after is None else container("c", after))
     events = compute_events(old, new)

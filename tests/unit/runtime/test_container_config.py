@@ -63,6 +63,7 @@ def test_it_names_container_attempt_image_and_log() -> None:
 
 
 def test_it_carries_four_labels_and_no_more() -> None:
+    """docs/behaviour/runtime.md, "Labels and annotations"."""
     assert build(make_container()).labels == {
         "io.kubernetes.container.name": "web",
         "io.kubernetes.pod.name": "web",
@@ -214,6 +215,7 @@ def test_the_images_user_is_passed_on(
 
 
 def test_the_default_security_settings() -> None:
+    """docs/behaviour/runtime.md, "Security"."""
     context = security(build(make_container(), host_network=True))
     assert not context.privileged
     assert not context.readonly_rootfs

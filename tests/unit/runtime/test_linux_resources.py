@@ -143,6 +143,7 @@ BOTH = {"cpu": "1", "memory": "1Gi"}
     ],
 )
 def test_cpu_and_memory_decide_the_class(containers: list[Container], expected: QOSClass) -> None:
+    """docs/behaviour/runtime.md, "Quality of service"."""
     assert compute_qos(make_pod(*containers)) is expected
 
 

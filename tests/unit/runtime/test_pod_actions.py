@@ -182,12 +182,14 @@ class TestRegularContainers:
     def test_an_exited_container_follows_the_policy(
         self, policy: str, code: int, again: bool
     ) -> None:
+        """docs/behaviour/runtime.md, "Restarts"."""
         pod = make_pod(make_container(), make_container("other"), restart_policy=policy)
         actions = compute_pod_actions(pod, status(record("web", EXITED, code), record("other")))
         assert actions.containers_to_start == (("web",) if again else ())
         assert not actions.kill_pod
 
     def test_a_rule_of_the_container_comes_before_its_policy(self) -> None:
+        """docs/behaviour/runtime.md, "Restarts"."""
         rule = ContainerRestartRule(
             action="Restart",
             exit_codes=ContainerRestartRuleOnExitCodes(operator="In", values=(42,)),
@@ -254,6 +256,100 @@ class TestRegularContainers:
     def test_a_vanished_container_that_restarts_always_does(self) -> None:
         actions = compute_pod_actions(make_pod(), status(), ran_before={"web": "c-gone"})
         assert actions.containers_to_start == ("web",)
+
+
+SIDECAR = make_container("side", restart_policy="Always")
+PROBED = make_container("side", restart_policy="Always", startup_probe=Probe())
+INITS = (make_container("one"), SIDECAR, make_container("two"))
+
+
+class TestInitContainers:
+    """docs/behaviour/runtime.md, "Init containers"."""
+
+    @pytest.mark.parametrize(
+        ("seen", "init", "regular"),
+        [
+            pytest.param((), ["one"], [], id="no front, init not over"),
+            pytest.param((record("one", CREATED),), ["one"], [], id="plain front created"),
+            pytest.param((record("one"),), [], [], id="plain front running"),
+            pytest.param((record("one", EXITED, 1),), ["one"], [], id="plain front failed"),
+            pytest.param((record("one", EXITED),), ["side"], [], id="plain front complete"),
+            pytest.param((record("side"),), ["two"], [], id="sidecar front complete"),
+            pytest.param((record("two"),), ["side"], [], id="sidecar, no record"),
+            pytest.param(
+                (record("two"), record("side", EXITED)), ["side"], [], id="sidecar exited"
+            ),
+            pytest.param((record("two", EXITED), record("side")), [], ["web"], id="all complete"),
+            pytest.param((record("web"),), ["side"], [], id="init over"),
+            pytest.param(
+                (record("web"), record("side"), record("one", EXITED, 1)), [], [], id="not front"
+            ),
+        ],
+    )
+    def test_they_start_one_after_the_other_and_sidecars_stay(
+        self, seen: tuple[ContainerRuntimeStatus, ...], init: list[str], regular: list[str]
+    ) -> None:
+        actions = compute_pod_actions(make_pod(init_containers=INITS), status(*seen))
+        assert (list(actions.init_containers_to_start), list(actions.containers_to_start)) == (
+            init,
+            regular,
+        )
+        assert not actions.kill_pod
+
+    @pytest.mark.parametrize(("state", "code"), [(EXITED, 1), (UNKNOWN, 0)])
+    def test_one_that_failed_and_may_not_run_again_ends_the_pod(
+        self, state: ContainerState, code: int
+    ) -> None:
+        pod = make_pod(init_containers=INITS, restart_policy="Never")
+        actions = compute_pod_actions(pod, status(record("one", state, code)))
+        assert actions.kill_pod
+        assert not actions.create_sandbox
+
+    def test_an_oom_kill_with_exit_code_0_is_a_failure(self) -> None:
+        pod = make_pod(init_containers=INITS, restart_policy="OnFailure")
+        actions = compute_pod_actions(pod, status(record("one", EXITED, 0, reason="OOMKilled")))
+        assert actions.init_containers_to_start == ("one",)
+
+    @pytest.mark.parametrize("name", ["one", "side"])
+    def test_an_unknown_one_is_killed_and_started(self, name: str) -> None:
+        actions = compute_pod_actions(
+            make_pod(init_containers=INITS), status(record(name, UNKNOWN))
+        )
+        assert [(k.name, k.reason) for k in actions.containers_to_kill] == [
+            (name, KillReason.UNKNOWN)
+        ]
+        assert actions.init_containers_to_start == (name,)
+
+    @pytest.mark.parametrize(
+        ("startup", "killed", "init"),
+        [
+            (None, [], ()),
+            (ProbeResult.FAILURE, [KillReason.STARTUP_PROBE], ("side",)),
+            (ProbeResult.SUCCESS, [], ("two",)),
+        ],
+    )
+    def test_the_next_one_waits_until_the_startup_probe_of_a_sidecar_succeeds(
+        self, startup: ProbeResult | None, killed: list[KillReason], init: tuple[str, ...]
+    ) -> None:
+        pod = make_pod(init_containers=(PROBED, make_container("two")))
+        results = {} if startup is None else {"c-side": startup}
+        actions = compute_pod_actions(
+            pod, status(record("side")), probes=ProbeResults(startup=results)
+        )
+        assert [k.reason for k in actions.containers_to_kill] == killed
+        assert actions.init_containers_to_start == init
+
+    def test_a_sidecar_with_another_image_or_a_failed_liveness_probe_is_replaced(self) -> None:
+        live = make_container("side", restart_policy="Always", liveness_probe=Probe())
+        pod = make_pod(init_containers=(live,))
+        failed = ProbeResults(liveness={"c-side": ProbeResult.FAILURE})
+        actions = compute_pod_actions(pod, status(record("web"), record("side")), probes=failed)
+        assert [k.reason for k in actions.containers_to_kill] == [KillReason.LIVENESS_PROBE]
+        assert actions.init_containers_to_start == ("side",)
+        changed = status(record("web"), record("side", hash="other"))
+        actions = compute_pod_actions(pod, changed)
+        assert [k.reason for k in actions.containers_to_kill] == [KillReason.NONE]
+        assert actions.init_containers_to_start == ("side",)
 
 
 codes = st.sampled_from([0, 1, 42])

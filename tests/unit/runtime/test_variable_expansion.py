@@ -73,6 +73,7 @@ def test_a_value_may_refer_to_what_stands_before_it() -> None:
 
 
 def test_the_last_of_two_values_counts() -> None:
+    """docs/behaviour/runtime.md, "Environment"."""
     container = make_container(env=(EnvVar(name="A", value="1"), EnvVar(name="A", value="$(A)2")))
     assert build_environment(container) == {"A": "12"}
 
