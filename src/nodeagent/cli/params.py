@@ -26,6 +26,22 @@ class Duration(click.ParamType[float]):
             return self.fail(f"{error}", param, ctx)
 
 
+class Port(click.ParamType[int]):
+    """A TCP port; 0 means none."""
+
+    name = "port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; whether it is in range is the configuration's to say."""
+        if isinstance(value, int):
+            return value
+        if not (value.isascii() and value.isdigit() and len(value) < 10):
+            return self.fail(
+                f"{value!r} is not a port (a number from 1 to 65535, or 0 for none)", param, ctx
+            )
+        return int(value)
+
+
 class Boolean(click.ParamType[bool]):
     """A Go flag's boolean: ``--flag``, ``--flag=true`` or ``--flag=false``."""
 

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from nodeagent._version import __version__
 from nodeagent.aio import leaves
-from nodeagent.cli.params import Boolean, Duration
+from nodeagent.cli.params import Boolean, Duration, Port
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
@@ -67,9 +67,9 @@ def flag_of(field: str) -> str:
 )
 @click.option("--hostname-override", "node_name", default="", help="Default: the host's name.")
 @click.option("--node-ip", default="", help="Address of this node, for pods on its network.")
-@click.option("--healthz-port", default=10248, show_default=True, type=int, help="0: none.")
+@click.option("--healthz-port", default=10248, show_default=True, type=Port(), help="0: none.")
 @click.option("--healthz-bind-address", default="127.0.0.1", show_default=True)
-@click.option("--read-only-port", default=0, show_default=True, type=int, help="0: none.")
+@click.option("--read-only-port", default=0, show_default=True, type=Port(), help="0: none.")
 @click.option(
     "--address",
     "read_only_address",

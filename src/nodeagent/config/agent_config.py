@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
+_SOCKET_PATH_LIMIT: Final = 107
 _EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NODE_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -164,12 +165,16 @@ class AgentConfig:
 
     @staticmethod
     def _check_endpoint(field: str, endpoint: str) -> None:
-        if endpoint in _EMBEDDED:
+        embedded = field == "container_runtime_endpoint"
+        if embedded and endpoint in _EMBEDDED:
             return
-        if not endpoint.startswith("unix:///") or not endpoint.removeprefix("unix:///"):
-            raise ConfigError(
-                field, endpoint, f"must be unix:///path/to.sock, or {' or '.join(_EMBEDDED[::2])}"
-            )
+        path = endpoint.removeprefix("unix://")
+        if not endpoint.startswith("unix:///") or path == "/":
+            other = f", or {' or '.join(_EMBEDDED[::2])}" if embedded else ""
+            raise ConfigError(field, endpoint, f"must be unix:///path/to.sock{other}")
+        if len(os.fsencode(path)) > _SOCKET_PATH_LIMIT:
+            allowed = f"the path of a socket may have at most {_SOCKET_PATH_LIMIT} bytes"
+            raise ConfigError(field, endpoint, allowed)
 
     @property
     def embedded(self) -> str:

@@ -111,7 +111,8 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
                 timeout, methods.IMAGE_FS_INFO, v1.ImageFsInfoRequest(), v1.ImageFsInfoResponse
             )
         except (Unavailable, DeadlineExceeded, Unimplemented) as exc:
-            raise not_reached(self.image_endpoint, exc) from exc
+            own = self.image_endpoint != self.endpoint
+            raise not_reached(self.image_endpoint, exc, images=own) from exc
         log.info(
             "runtime_connected",
             endpoint=self.endpoint,

@@ -15,6 +15,7 @@ _REMEDIES: Final = (
     ("permission denied", "run as root, or as a user who may use the socket"),
     ("unknown service", "enable the runtime's CRI plugin (containerd: disabled_plugins)"),
 )
+_WITHOUT_IMAGES: Final = "or leave --image-service-endpoint out to use the runtime's endpoint"
 _OTHERWISE: Final = "or try --container-runtime-endpoint=embedded, which needs no runtime"
 
 
@@ -32,10 +33,18 @@ def socket_path(endpoint: str) -> str:
     return check_path(endpoint.removeprefix("unix://"))
 
 
-def not_reached(endpoint: str, cause: RpcError) -> Unavailable:
-    """Build the error for a runtime that does not answer: endpoint, cause and remedy."""
+def not_reached(endpoint: str, cause: RpcError, *, images: bool = False) -> Unavailable:
+    """Build the error for a runtime that does not answer: endpoint, cause and remedy.
+
+    Args:
+        endpoint: where it should be.
+        cause: what the call said.
+        images: it is an image service with an endpoint of its own.
+    """
     reason = cause.message.removeprefix(f"{endpoint}: ")
     first = next((remedy for sign, remedy in _REMEDIES if sign in reason), None)
-    advice = f"{first}, {_OTHERWISE}" if first else _OTHERWISE.removeprefix("or ")
-    msg = f"no container runtime at {endpoint}: {reason or cause}; {advice}"
+    otherwise = _WITHOUT_IMAGES if images else _OTHERWISE
+    advice = f"{first}, {otherwise}" if first else otherwise.removeprefix("or ")
+    what = "image service" if images else "container runtime"
+    msg = f"no {what} at {endpoint}: {reason or cause}; {advice}"
     return Unavailable(msg)

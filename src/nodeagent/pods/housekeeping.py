@@ -157,7 +157,8 @@ class Housekeeping:
             self._failed("clean-up", error)
         took = anyio.current_time() - began
         if took > SLOW:
-            log.error("housekeeping took too long", seconds=round(took, 3), expected=SLOW)
+            cause = "housekeeping took too long"
+            log.error("housekeeping_slow", cause=cause, seconds=round(took, 3), expected=SLOW)
             self._journal.record("pods", "HousekeepingSlow", duration=took)
 
     def _failed(self, what: str, error: Exception) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from nodeagent.aio import leaves
 from nodeagent.api.documents import Identity, decode_manifest
@@ -26,6 +26,7 @@ from nodeagent.sources.checkpoint import ManifestCheckpoint
 from nodeagent.sources.manifest_scan import FileSeen, PathSeen, is_leftover, scan
 from nodeagent.sources.selection import FileVerdicts, InForce, Selection, Unsupported, select
 from nodeagent.sources.source import Publish
+from nodeagent.sources.verdict_report import VerdictReport
 
 log = Log("source.file")
 
@@ -75,19 +76,11 @@ class FileSource:
         self._in_force: Mapping[Identity, InForce] = {}
         self._sent: tuple[InForce, ...] | None = None
         self._saved: tuple[tuple[Path, bytes], ...] | None = None
-        self._reported: dict[Path, tuple[str, ...]] = {}
-        self._warned: dict[Path, tuple[str, ...]] = {}
+        self._report = VerdictReport(self._journal, registry)
+        self._refused_save = ""
         self._looking = anyio.Lock()
         self.selection = Selection({}, (), {})
         """What the last look found: pods in force and the verdict of every file."""
-        self._gauge = None
-        if registry is not None:
-            self._gauge = Gauge(
-                "nodeagent_manifest_documents",
-                "Documents in manifest files by verdict",
-                ["verdict"],
-                registry=registry,
-            )
 
     async def run(
         self, publish: Publish, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
@@ -155,7 +148,7 @@ class FileSource:
 
     def problems(self) -> dict[str, str]:
         """The first error of every file that has one."""
-        return {str(path): texts[0] for path, texts in self._reported.items() if texts}
+        return self._report.problems()
 
     async def look(self, publish: Publish) -> None:
         """Look at all files; publish a snapshot unless it equals the last one."""
@@ -163,7 +156,7 @@ class FileSource:
             seen = await to_thread.run_sync(scan, self._paths, self._stamps)
             files = await to_thread.run_sync(self._judge_files, seen)
             selection = select(files, self._in_force, self._node_name, self._unsupported)
-            self._report(seen, selection)
+            self._report.report(seen, selection)
             self._in_force = selection.pods
             self._forget_lines(selection)
             self.selection = selection
@@ -224,55 +217,11 @@ class FileSource:
             return
         try:
             await to_thread.run_sync(self._checkpoint.save, documents)
-            self._saved = state
+            self._saved, self._refused_save = state, ""
         except OSError as error:
-            log.warning("checkpoint_not_saved", cause=str(error))
-
-    def _report(self, seen: Sequence[PathSeen], selection: Selection) -> None:
-        """Say each verdict once, and again when it changes."""
-        lines: dict[Path, tuple[str, ...]] = {}
-        for path in seen:
-            if path.problem:
-                lines[path.path] = (f"{path.path}: {path.problem}",)
-        for file in selection.verdicts:
-            found = (f"{file.path.name}: {file.problem}",) if file.problem else ()
-            errors = tuple(line for v in file.verdicts for line in v.error_lines())
-            lines[file.path] = (*found, *errors)
-            self._report_warnings(file)
-        for file_path, texts in lines.items():
-            if texts != self._reported.get(file_path, ()):
-                self._report_file(file_path, texts, selection)
-        self._reported = lines
-        if self._gauge is not None:
-            bad = sum(
-                bool(f.problem) + sum(bool(v.errors) for v in f.verdicts)
-                for f in selection.verdicts
-            )
-            self._gauge.labels("bad").set(bad)
-            self._gauge.labels("good").set(len(selection.pods) - len(selection.kept))
-            self._gauge.labels("kept").set(len(selection.kept))
-
-    def _report_file(self, path: Path, texts: Sequence[str], selection: Selection) -> None:
-        kept = [f"{i.namespace}/{i.name}" for i, p in selection.kept.items() if p == path]
-        for text in texts:
-            log.warning("manifest_refused", verdict=text, file=str(path))
-            self._journal.record("source", "ManifestRefused", why=text, file=str(path))
-        if kept:
-            log.warning("last_good_kept", pods=",".join(kept), file=str(path))
-            self._journal.record("source", "LastGoodKept", why=", ".join(kept), file=str(path))
-        if not texts and self._reported.get(path):
-            log.info("manifest_good_again", file=str(path))
-            self._journal.record("source", "ManifestGood", file=str(path))
-
-    def _report_warnings(self, file: FileVerdicts) -> None:
-        before = self._warned.get(file.path)
-        texts = tuple(line for v in file.verdicts for line in v.warning_lines())
-        if texts == (before or ()):
-            return
-        self._warned[file.path] = texts
-        for text in texts:
-            log.warning("manifest_warning", verdict=text, file=str(file.path))
-            self._journal.record("source", "ManifestWarning", why=text, file=str(file.path))
+            if self._refused_save != str(error):
+                log.warning("checkpoint_not_saved", what="last good manifests", cause=str(error))
+            self._refused_save = str(error)
 
 
 def _same(before: Sequence[InForce], after: Sequence[InForce]) -> bool:

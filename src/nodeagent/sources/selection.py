@@ -159,7 +159,9 @@ def _judge(
         text = f"duplicate: {first.name} already gives the pod {identity.namespace}/{identity.name}"
         if first == path:
             text = f"duplicate: an earlier document gives {identity.namespace}/{identity.name}"
-        return verdict.rejected([("metadata.name", text)]), None
+        # Its own faults are said too, so that one look at the log is enough.
+        judged = judge_static_pod(verdict, "", node_name)[0]
+        return judged.rejected([("metadata.name", text)]), None
     old = before.get(identity)
     if old is not None and old.written == verdict.written:
         # The same document, here or in another file: the very same pod.

@@ -220,7 +220,7 @@ def test_the_exit_code_is_that_of_the_agent(served: Served) -> None:
 
 
 REFUSED = [
-    (["--healthz-port=x"], ["--healthz-port", "'x'", "integer"]),
+    (["--healthz-port=x"], ["--healthz-port", "'x'", "a port"]),
     (["--healthz-port=70000"], ["--healthz-port=70000", "a port between 1 and 65535, or 0"]),
     (["--read-only-port=10248"], ["--read-only-port=10248", "is the healthz port already"]),
     (["--sync-frequency=5x"], ["--sync-frequency", "'5x'", "like 20s, 1m30s or 500ms"]),
@@ -228,7 +228,10 @@ REFUSED = [
     (["--file-check-frequency=-90s"], ["--file-check-frequency=-1m30s", "longer than 0 seconds"]),
     (["--stop-pods-timeout=0"], ["--stop-pods-timeout=0s", "longer than 0 seconds"]),
     (["--container-runtime-endpoint=tcp://x"], ["--container-runtime-endpoint=tcp://x", "unix:"]),
-    (["--image-service-endpoint=x"], ["--image-service-endpoint=x", "embedded"]),
+    (["--image-service-endpoint=x"], ["--image-service-endpoint=x", "unix:///path"]),
+    (["--image-service-endpoint=embedded"], ["--image-service-endpoint=embedded", "unix:///"]),
+    ([f"--container-runtime-endpoint=unix:///{'x' * 107}"], ["at most 107 bytes"]),
+    ([f"--image-service-endpoint=unix:///{'x' * 107}"], ["at most 107 bytes"]),
     (["--hostname-override=a_b"], ["--hostname-override=a_b", "DNS subdomain"]),
     (["--node-ip=here"], ["--node-ip=here", "an IP address"]),
     (["--healthz-bind-address="], ["--healthz-bind-address=", "an IP address"]),

@@ -66,6 +66,13 @@ def test_the_first_of_two_files_with_one_pod_stays_and_the_other_is_reported() -
     ]
 
 
+def test_a_duplicate_that_is_bad_too_says_both() -> None:
+    bad = doc("one").replace("image", "imago")
+    found = errors(look(file("a.yaml", doc("one")), file("b.yaml", bad)))
+    assert any("spec.containers[0].image: required" in line for line in found)
+    assert any("metadata.name: duplicate" in line for line in found)
+
+
 def test_a_bad_edit_keeps_the_last_good_pod() -> None:
     before = look(file("a.yaml", doc("one")))
     after = look(file("a.yaml", doc("one").replace("image", "imago")), before=before)
