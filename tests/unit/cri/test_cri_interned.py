@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from random import Random
 
 import pytest
@@ -53,6 +54,44 @@ def test_every_list_decodes_as_it_does_without_the_table(history: list[list[v1.C
     for items in history:
         data = encode(items)
         assert list(table.decode(data)) == v1.ListContainersResponse.parse(data).containers
+
+
+def shuffled(item: v1.Container, random: Random) -> v1.Container:
+    """The same container as a Go program would write it the next time."""
+    labels, annotations = list(item.labels.items()), list(item.annotations.items())
+    random.shuffle(labels)
+    random.shuffle(annotations)
+    return dataclasses.replace(item, labels=dict(labels), annotations=dict(annotations))
+
+
+@given(st.lists(containers, max_size=8, unique_by=bytes), st.randoms())
+def test_unchanged_items_are_the_same_objects_in_any_order_of_their_labels(
+    items: list[v1.Container], random: Random
+) -> None:
+    table = InternTable(v1.Container)
+    before = table.decode(encode(items))
+    for _ in range(3):
+        again = table.decode(encode([shuffled(item, random) for item in items]))
+        assert [id(item) for item in again] == [id(item) for item in before]
+
+
+@given(containers, containers)
+def test_only_the_order_of_map_entries_does_not_count(
+    one: v1.Container, other: v1.Container
+) -> None:
+    table = InternTable(v1.Container)
+    (first,) = table.decode(encode([one]))
+    (second,) = table.decode(encode([other]))
+    assert second == v1.Container.parse(bytes(other))
+    assert (first is second) == (first == second)
+
+
+def test_a_label_and_an_annotation_that_trade_places_are_a_change() -> None:
+    table = InternTable(v1.Container)
+    (first,) = table.decode(encode([v1.Container(id="c", labels={"a": "b"})]))
+    (second,) = table.decode(encode([v1.Container(id="c", annotations={"a": "b"})]))
+    assert (first.labels, second.annotations) == ({"a": "b"}, {"a": "b"})
+    assert second.labels == {}
 
 
 @given(lists, st.randoms())
