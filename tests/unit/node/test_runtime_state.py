@@ -1,4 +1,4 @@
-"""Whether the runtime can be worked with: docs/behaviour/workers.md, row C6 and O11."""
+"""Whether the runtime can be worked with: docs/behaviour/workers.md, "Runtime state"."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ async def running(setup: Setup) -> AsyncIterator[Setup]:
 
 
 async def test_before_the_first_poll_nothing_may_be_done() -> None:
+    """workers.md, G6, G8."""
     state = Setup().state
     assert not state.ready
     assert state.errors() == [NOT_YET]
@@ -69,6 +70,7 @@ async def test_before_the_first_poll_nothing_may_be_done() -> None:
 
 
 async def test_a_good_answer_makes_it_ready_when_run_has_started() -> None:
+    """workers.md, G3, G9, G11."""
     async with running(Setup()) as setup:
         assert setup.ready()
         assert setup.state.errors() == []
@@ -78,6 +80,7 @@ async def test_a_good_answer_makes_it_ready_when_run_has_started() -> None:
 
 
 async def test_it_polls_every_five_seconds_and_every_second_while_something_is_wrong() -> None:
+    """workers.md, G2."""
     async with running(Setup()) as setup:
         start = anyio.current_time()
         await anyio.sleep(11)
@@ -88,6 +91,7 @@ async def test_it_polls_every_five_seconds_and_every_second_while_something_is_w
 
 
 async def test_one_unanswered_poll_holds_work_back_and_says_so() -> None:
+    """workers.md, G5, G7, G10."""
     async with running(Setup()) as setup:
         setup.runtime.answer = ConnectionError("refused")
         await anyio.sleep(5.5)
@@ -103,6 +107,7 @@ async def test_one_unanswered_poll_holds_work_back_and_says_so() -> None:
 
 
 async def test_the_last_network_state_stays_while_the_runtime_does_not_answer() -> None:
+    """workers.md, G5."""
     async with running(Setup(RuntimeInfo("", "no CNI"))) as setup:
         setup.runtime.answer = ConnectionError("refused")
         await anyio.sleep(10)
@@ -110,6 +115,7 @@ async def test_the_last_network_state_stays_while_the_runtime_does_not_answer() 
 
 
 async def test_a_poll_that_hangs_is_given_up_and_dated_from_its_beginning() -> None:
+    """workers.md, G2, G5."""
     async with running(Setup()) as setup:
         setup.runtime.answer = None
         await anyio.sleep(33)
@@ -124,6 +130,7 @@ async def test_a_poll_that_hangs_is_given_up_and_dated_from_its_beginning() -> N
 
 
 async def test_start_waits_for_the_first_answer_good_or_bad() -> None:
+    """workers.md, G1."""
     start = anyio.current_time()
     async with running(Setup(None)) as setup:
         assert anyio.current_time() - start == 30
@@ -135,6 +142,7 @@ async def test_start_waits_for_the_first_answer_good_or_bad() -> None:
 
 
 async def test_a_runtime_that_is_not_ready_says_why() -> None:
+    """workers.md, G4, G6, G7."""
     cause = "container runtime not ready: RuntimeReady=false reason:R message:M"
     async with running(Setup(RuntimeInfo(cause, ""))) as setup:
         assert not setup.ready()
@@ -151,6 +159,7 @@ async def test_a_runtime_that_is_not_ready_says_why() -> None:
 
 
 async def test_a_missing_network_holds_only_its_own_back() -> None:
+    """workers.md, G8, G11."""
     cause = "container runtime network not ready: NetworkReady=false reason:R message:M"
     async with running(Setup(RuntimeInfo("", cause))) as setup:
         assert setup.ready()
@@ -164,7 +173,7 @@ async def test_a_missing_network_holds_only_its_own_back() -> None:
 
 
 async def test_each_return_of_the_runtime_is_announced_once() -> None:
-    """workers.md, "Outcomes", row O11."""
+    """workers.md, G9, O11."""
     async with running(Setup()) as setup:
         start = anyio.current_time()
         setup.runtime.answer = ConnectionError("refused")
@@ -176,7 +185,7 @@ async def test_each_return_of_the_runtime_is_announced_once() -> None:
 
 
 async def test_workers_wait_until_it_is_ready() -> None:
-    """workers.md, "Calls", row C6."""
+    """workers.md, C6."""
     async with running(Setup(ConnectionError("refused"))) as setup:
         start, woken = anyio.current_time(), list[float]()
 

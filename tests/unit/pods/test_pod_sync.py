@@ -153,7 +153,7 @@ def test_it_is_what_the_workers_ask_for(around: Neighbours) -> None:
 
 
 async def test_a_pod_is_brought_up_with_its_volumes(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, steps status, store, volumes and runtime."""
+    """workers.md, Y1, Y3, Y5, Y6."""
     assert await around.bring_up(make_pod(), look(), UpdateType.CREATE) is False
     assert around.calls == ["mount", "sync web ['data']"]
     assert around.stored().phase == "Pending"
@@ -166,7 +166,7 @@ async def test_a_pod_is_brought_up_with_its_volumes(around: Neighbours) -> None:
 
 
 async def test_the_status_is_stored_before_anything_is_done(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step store."""
+    """workers.md, Y3."""
     seen = []
     around.on_sync = lambda: seen.append(around.stored().phase)
     await around.bring_up(make_pod(), UP)
@@ -187,7 +187,7 @@ async def test_a_sync_may_be_made_again_at_any_time(around: Neighbours) -> None:
 async def test_a_pod_that_has_ended_is_terminal_and_the_runtime_is_not_touched(
     around: Neighbours, code: int, phase: str
 ) -> None:
-    """workers.md, "Sync calls", SyncPod, step status."""
+    """workers.md, Y1."""
     pod = make_pod(policy="Never")
     around.unsupported = ["spec.initContainers"]
     around.network = "no CNI"
@@ -201,7 +201,7 @@ async def test_a_pod_that_has_ended_is_terminal_and_the_runtime_is_not_touched(
 async def test_a_deadline_that_has_passed_ends_the_pod_and_is_said_once(
     around: Neighbours,
 ) -> None:
-    """workers.md, "Sync calls", SyncPod, step status; phase.md, "Generated status", row 2."""
+    """workers.md, Y1; phase.md, "Generated status", row 2."""
     pod = make_pod(deadline=60)
     assert await around.bring_up(pod, UP) is False
     around.clock.move(600)
@@ -220,7 +220,7 @@ REFUSAL = "not supported by this version of nodeagent: spec.initContainers, spec
 async def test_a_pod_with_fields_we_cannot_honour_stays_pending_and_says_which(
     around: Neighbours,
 ) -> None:
-    """workers.md, "Sync calls", SyncPod, step refusal; phase.md, "Generated status", last row."""
+    """workers.md, Y2; phase.md, "Generated status", last row."""
     around.unsupported = ["spec.initContainers", "spec.hostPID"]
     around.network = "no CNI"
     for _ in range(3):
@@ -233,7 +233,7 @@ async def test_a_pod_with_fields_we_cannot_honour_stays_pending_and_says_which(
 
 
 async def test_another_refusal_is_said_again(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step refusal: once per message."""
+    """workers.md, Y2: once per message."""
     for fields in (["spec.a"], ["spec.a"], ["spec.b"], ["spec.a"]):
         around.unsupported = fields
         await around.bring_up(make_pod(), look())
@@ -241,7 +241,7 @@ async def test_another_refusal_is_said_again(around: Neighbours) -> None:
 
 
 async def test_what_runs_is_not_touched_by_a_refusal(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step refusal."""
+    """workers.md, Y2."""
     await around.bring_up(make_pod(), UP)
     around.calls.clear()
     around.unsupported = ["spec.initContainers"]
@@ -254,7 +254,7 @@ async def test_what_runs_is_not_touched_by_a_refusal(around: Neighbours) -> None
 
 
 async def test_a_refusal_that_no_longer_holds_leaves_nothing(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step store."""
+    """workers.md, Y3."""
     around.unsupported = ["spec.initContainers"]
     await around.bring_up(make_pod(), look())
     around.unsupported = []
@@ -273,7 +273,7 @@ async def test_reasons_of_others_stay(around: Neighbours) -> None:
 
 
 async def test_a_missing_network_holds_the_pod_back(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step network."""
+    """workers.md, Y4."""
     around.network = "container runtime network not ready: <nil>"
     with pytest.raises(NetworkNotReadyError, match="network is not ready: container runtime"):
         await around.bring_up(make_pod(), look())
@@ -284,7 +284,7 @@ async def test_a_missing_network_holds_the_pod_back(around: Neighbours) -> None:
 
 
 async def test_on_the_host_network_it_does_not_matter(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step network."""
+    """workers.md, Y4."""
     around.network = "no CNI"
     assert await around.bring_up(make_pod(host_network=True), look()) is False
     assert around.calls == ["mount", "sync web ['data']"]
@@ -292,7 +292,7 @@ async def test_on_the_host_network_it_does_not_matter(around: Neighbours) -> Non
 
 
 async def test_a_volume_that_fails_is_an_event_and_an_error(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step volumes."""
+    """workers.md, Y5."""
     around.mount_error = SyncError("data: no such directory", reason="FailedMount")
     with pytest.raises(SyncError, match="no such directory"):
         await around.bring_up(make_pod(), look())
@@ -303,7 +303,7 @@ async def test_a_volume_that_fails_is_an_event_and_an_error(around: Neighbours) 
 
 
 async def test_why_a_container_waits_is_shown_at_once(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step runtime: with the sync that found it."""
+    """workers.md, Y6: with the sync that found it."""
 
     def crash() -> None:
         around.start_errors["a"] = BACK_OFF
@@ -321,7 +321,7 @@ async def test_why_a_container_waits_is_shown_at_once(around: Neighbours) -> Non
 
 
 async def test_an_image_that_cannot_be_pulled_is_an_error_of_the_sync(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step runtime: outcome O9."""
+    """workers.md, Y6: outcome O9."""
     failed = ContainerError("ErrImagePull", "not found")
     around.start_errors["a"] = failed
     around.result = PodSyncResult({"a": failed}, did_something=True)
@@ -334,7 +334,7 @@ async def test_an_image_that_cannot_be_pulled_is_an_error_of_the_sync(around: Ne
 async def test_one_back_off_among_errors_gives_the_time_of_the_next_try(
     around: Neighbours,
 ) -> None:
-    """workers.md, "Sync calls", SyncPod, step runtime: outcome O7 if any waits for a back-off."""
+    """workers.md, Y6: outcome O7 if any waits for a back-off."""
     later = replace_data(BACK_OFF, until=99.0)
     failed = ContainerError("ErrImagePull", "not found")
     around.result = PodSyncResult({"x": failed, "a": later, "b": BACK_OFF})
@@ -344,7 +344,7 @@ async def test_one_back_off_among_errors_gives_the_time_of_the_next_try(
 
 
 async def test_a_sandbox_that_fails_is_an_error_of_the_sync(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step runtime."""
+    """workers.md, Y6."""
     error = SyncError("no sandbox", reason="CreatePodSandboxError")
     around.result = PodSyncResult({"a": BACK_OFF}, sandbox_error=error)
     with pytest.raises(SyncError) as caught:
@@ -353,7 +353,7 @@ async def test_a_sandbox_that_fails_is_an_error_of_the_sync(around: Neighbours) 
 
 
 async def test_a_refusal_is_not_shown_again_by_a_later_start_error(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncPod, step store."""
+    """workers.md, Y3."""
     around.unsupported = ["spec.initContainers"]
     await around.bring_up(make_pod(), look())
     around.unsupported = []
@@ -369,7 +369,7 @@ async def test_a_refusal_is_not_shown_again_by_a_later_start_error(around: Neigh
 
 
 async def test_stopping_kills_looks_and_stores_the_final_status(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, steps status, kill, look, final status."""
+    """workers.md, Y7, Y8, Y9, Y11."""
     pod = make_pod(source="api")
     await around.bring_up(pod, UP)
     around.calls.clear()
@@ -385,13 +385,13 @@ async def test_stopping_kills_looks_and_stores_the_final_status(around: Neighbou
 
 
 async def test_without_an_override_each_container_has_its_own_grace(around: Neighbours) -> None:
-    """workers.md, "Calls", row C2."""
+    """workers.md, C2."""
     await around.sync.sync_terminating_pod(make_pod(), look(), None, None)
     assert around.calls[0] == "kill web None"
 
 
 async def test_a_pod_that_cannot_be_brought_up_can_still_be_stopped(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod."""
+    """workers.md, Y8, whatever holds up its start."""
     around.unsupported = ["spec.initContainers"]
     around.network = "no CNI"
     around.mount_error = SyncError("x")
@@ -402,7 +402,7 @@ async def test_a_pod_that_cannot_be_brought_up_can_still_be_stopped(around: Neig
 async def test_a_registered_status_change_is_stored_before_the_kill_and_stays(
     around: Neighbours,
 ) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, step status."""
+    """workers.md, Y7."""
     around.kill_error = SyncError("stuck")
 
     def evict(status: PodStatus) -> PodStatus:
@@ -418,7 +418,7 @@ async def test_a_registered_status_change_is_stored_before_the_kill_and_stays(
 
 
 async def test_a_kill_that_fails_is_an_event_and_an_error(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, step kill."""
+    """workers.md, Y8."""
     around.kill_error = SyncError("a: context deadline exceeded", reason="KillContainerError")
     with pytest.raises(SyncError) as caught:
         await around.sync.sync_terminating_pod(make_pod(), UP, None, None)
@@ -430,7 +430,7 @@ async def test_a_kill_that_fails_is_an_event_and_an_error(around: Neighbours) ->
 
 
 async def test_a_container_that_runs_after_the_kill_is_an_error(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, step still running."""
+    """workers.md, Y10."""
     around.after = look(
         record("b", id_="2"), record("a", id_="1"), record("c", Seen.EXITED, id_="3")
     )
@@ -442,7 +442,7 @@ async def test_a_container_that_runs_after_the_kill_is_an_error(around: Neighbou
 
 
 async def test_a_look_that_fails_is_an_error(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, step look."""
+    """workers.md, Y9."""
     around.after = ConnectionError("runtime is away")
     with pytest.raises(ConnectionError):
         await around.sync.sync_terminating_pod(make_pod(source="api"), UP, None, None)
@@ -450,7 +450,7 @@ async def test_a_look_that_fails_is_an_error(around: Neighbours) -> None:
 
 
 async def test_a_pod_the_runtime_does_not_know_runs_nothing(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, step look."""
+    """workers.md, Y9."""
     around.after = look()
     pod = make_pod(source="api", policy="Never")
     await around.bring_up(pod, UP)
@@ -469,7 +469,7 @@ async def test_a_static_pod_that_was_stopped_may_run_again(around: Neighbours) -
 
 
 async def test_what_only_the_runtime_knows_is_stopped_within_a_second(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingRuntimePod."""
+    """workers.md, Y12."""
     await around.sync.sync_terminating_runtime_pod(RuntimePod(UID, "web", "default"), UP)
     assert around.calls == ["kill runtime-only web 1"]
     assert around.statuses.get(UID) is None
@@ -479,7 +479,7 @@ async def test_what_only_the_runtime_knows_is_stopped_within_a_second(around: Ne
 
 
 async def test_the_end_releases_volumes_and_closes_the_status(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatedPod."""
+    """workers.md, Y13, Y14."""
     pod = make_pod("a", "b", source="api")
     over = look(record("a", Seen.EXITED, code=0))
     await around.sync.sync_terminated_pod(pod, over)
@@ -494,7 +494,7 @@ async def test_the_end_releases_volumes_and_closes_the_status(around: Neighbours
 
 
 async def test_a_volume_that_stays_keeps_the_pod_from_its_end(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatedPod: the call fails, and it is made again."""
+    """workers.md, Y13: the call fails, and it is made again."""
     around.unmount_error = SyncError("data: device or resource busy")
     pod = make_pod(source="api", policy="Never")
     with pytest.raises(SyncError, match="busy"):
@@ -507,7 +507,7 @@ async def test_a_volume_that_stays_keeps_the_pod_from_its_end(around: Neighbours
 
 
 async def test_addresses_stay_to_the_end(around: Neighbours) -> None:
-    """workers.md, "Sync calls", SyncTerminatingPod, step final status."""
+    """workers.md, Y11."""
     await around.bring_up(make_pod(), UP)
     await around.sync.sync_terminating_pod(make_pod(), UP, None, None)
     await around.sync.sync_terminated_pod(make_pod(), look())

@@ -257,7 +257,7 @@ def gone(state: ContainerState) -> bool:
 
 
 def test_what_still_looks_alive_at_the_end_is_closed() -> None:
-    """workers.md, "Sync calls": SyncTerminatedPod closes the status."""
+    """workers.md, Y14."""
     before = status(
         container_status("a", running(), ready=True, started=True),
         container_status("b", waiting(), last=ended(1)),
@@ -286,7 +286,7 @@ def test_what_still_looks_alive_at_the_end_is_closed() -> None:
 def test_a_pod_that_never_said_its_end_has_failed_unless_it_is_static(
     source: str, phase: str, after: str
 ) -> None:
-    """workers.md, "Sync calls": SyncTerminatedPod."""
+    """workers.md, Y14."""
     assert terminate(make_pod(source=source), status(phase=phase)).stored().phase == after
 
 
@@ -303,7 +303,7 @@ def test_a_pod_that_never_said_its_end_has_failed_unless_it_is_static(
 def test_containers_whose_turn_never_came_stay_as_they_are(
     init: tuple[ContainerState, ...], closed: str
 ) -> None:
-    """workers.md, "Sync calls": SyncTerminatedPod; init containers in their order."""
+    """workers.md, Y14: init containers in their order."""
     statuses = tuple(container_status(n, s) for n, s in zip("ijk", init, strict=True))
     if closed == "ka":
         statuses = (*statuses[:2], container_status("k", init[2], started=True))
@@ -319,7 +319,7 @@ def test_containers_whose_turn_never_came_stay_as_they_are(
 
 @pytest.mark.parametrize("evidence", ["it ran", "init ran to its end", "init ended before"])
 def test_regular_containers_are_closed_once_the_pod_was_initialised(evidence: str) -> None:
-    """workers.md, "Sync calls": SyncTerminatedPod."""
+    """workers.md, Y14."""
     init, a = container_status("i", waiting()), container_status("a", waiting())
     if evidence == "it ran":
         a = container_status("a", waiting(), last=ended(1))
@@ -332,7 +332,7 @@ def test_regular_containers_are_closed_once_the_pod_was_initialised(evidence: st
 
 
 def test_a_failed_init_container_says_that_the_others_never_had_their_turn() -> None:
-    """workers.md, "Sync calls": SyncTerminatedPod."""
+    """workers.md, Y14."""
     init = container_status("i", ended(1))
     before = status(container_status("a", waiting()), init_container_statuses=(init,))
     assert terminate(make_pod("a", init=("i",)), before).state_of("a") == waiting()

@@ -401,6 +401,7 @@ def test_states_never_go_back(sequence: list[UpdatePodOptions], early: int) -> N
 
 
 def test_q_unknown_uids_may_be_wanted_until_all_pods_are_known_and_are_nobodys_after() -> None:
+    """workers.md, Q1, Q2, Q3, Q4, Q5, Q6, Q7, for unknown UIDs."""
     before, after = view(None, synced=False), view(None, synced=True)
     assert not before.known_terminated  # Q1
     assert not after.known_terminated
@@ -414,6 +415,7 @@ def test_q_unknown_uids_may_be_wanted_until_all_pods_are_known_and_are_nobodys_a
 
 
 def test_q_the_answers_follow_a_pod_through_its_states() -> None:
+    """workers.md, Q1, Q2, Q3, Q4, Q5, Q6, for known UIDs."""
     sync = started()
     asked = killed()
     seen_by_worker = replace(asked, started_terminating=True)

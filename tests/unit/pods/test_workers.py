@@ -56,6 +56,7 @@ def orphan_kill(uid: str = "u1") -> UpdatePodOptions:
 
 
 async def test_s_a_pod_goes_through_its_states_and_waits_for_its_resync() -> None:
+    """workers.md, S1, S2, S3, S4."""
     async with running() as rig:
         rig.tell(CREATE, make_pod(), mirror_pod("m"))
         await rig.settle()
@@ -266,6 +267,21 @@ async def test_a_worker_never_acts_on_a_look_older_than_its_own_last_call() -> N
         await rig.settle()
         assert rig.syncer.kinds() == ["sync", "sync"]
         assert rig.syncer.last("sync").status is fresh
+
+
+async def test_g12_a_pleg_that_is_not_healthy_closes_no_gate() -> None:
+    cache = PodCache()
+    rig = Rig()
+    rig.workers._calls._cache = cache
+    async with running(rig):
+        await anyio.sleep(600)
+        # No relist has succeeded for ten minutes; the pod has a look of its own.
+        rig.tell(CREATE, make_pod())
+        await rig.settle()
+        assert rig.syncer.kinds() == []
+        cache.set(U1, seen("u1"), anyio.current_time())
+        await rig.settle()
+        assert rig.syncer.kinds() == ["sync"]
 
 
 async def test_o3_the_next_call_follows_at_once_and_its_failure_is_tried_again() -> None:
