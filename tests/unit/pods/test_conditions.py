@@ -63,14 +63,14 @@ READY, STOPPED = SandboxState.READY, SandboxState.NOT_READY
 def test_containers_may_start_in_a_sandbox_that_is_usable(
     runtime: PodRuntimeStatus, usable: bool
 ) -> None:
-    """phase.md, "Conditions", row PodReadyToStartContainers."""
+    """phase.md, PC1."""
     assert sandbox_usable(make_pod(), runtime) is usable
     found = told(compute(make_pod(), runtime=runtime), "PodReadyToStartContainers")
     assert found == ("True" if usable else "False", "", "")
 
 
 def test_on_the_host_network_a_sandbox_needs_no_address() -> None:
-    """phase.md, "Conditions", row PodReadyToStartContainers."""
+    """phase.md, PC1."""
     pod = make_pod(host_network=True)
     assert sandbox_usable(pod, look(sandboxes=(sandbox(host=True, ips=()),)))
     assert not sandbox_usable(pod, look(sandboxes=(sandbox(host=False),)))
@@ -91,21 +91,21 @@ def test_on_the_host_network_a_sandbox_needs_no_address() -> None:
 def test_containers_that_are_not_ready_are_named(
     statuses: tuple[ContainerStatus, ...], message: str
 ) -> None:
-    """phase.md, "Conditions", rows ContainersReady and Ready."""
+    """phase.md, PC3, PC4."""
     found = compute(make_pod("a", "b"), statuses=statuses)
     for kind in ("ContainersReady", "Ready"):
         assert told(found, kind) == ("False", "ContainersNotReady", message)
 
 
 def test_all_ready_is_true_and_says_nothing() -> None:
-    """phase.md, "Conditions", rows ContainersReady and Ready."""
+    """phase.md, PC3, PC4."""
     found = compute(make_pod())
     assert told(found, "ContainersReady") == ("True", "", "")
     assert told(found, "Ready") == ("True", "", "")
 
 
 def test_sidecars_count_and_plain_init_containers_do_not() -> None:
-    """phase.md, "Conditions", row ContainersReady."""
+    """phase.md, PC3."""
     pod = make_pod("a", init=("i",), sidecars=("s",))
     found = compute(pod, init=(container_status("s", running()),))
     assert told(found, "ContainersReady")[2] == "containers with unready status: [s]"
@@ -117,7 +117,7 @@ def test_sidecars_count_and_plain_init_containers_do_not() -> None:
     ("phase", "reason"), [("Succeeded", "PodCompleted"), ("Failed", "PodFailed")]
 )
 def test_a_pod_that_has_ended_is_not_ready(phase: str, reason: str) -> None:
-    """phase.md, "Conditions", rows ContainersReady and Ready."""
+    """phase.md, PC3, PC4."""
     found = compute(make_pod(), phase)
     assert told(found, "ContainersReady") == ("False", reason, "")
     assert told(found, "Ready") == ("False", reason, "")
@@ -130,7 +130,7 @@ GATES_TEXT = (
 
 
 def test_readiness_gates_that_are_missing_or_not_true_hold_ready_back() -> None:
-    """phase.md, "Conditions", row Ready."""
+    """phase.md, PC4."""
     status = PodStatus(conditions=(condition("x/b", "False"), condition("x/c", "True")))
     pod = make_pod(gates=("x/a", "x/b", "x/c"), status=status)
     found = compute(pod)
@@ -143,13 +143,13 @@ def test_readiness_gates_that_are_missing_or_not_true_hold_ready_back() -> None:
 
 
 def test_gates_that_are_true_let_ready_be_true() -> None:
-    """phase.md, "Conditions", row Ready."""
+    """phase.md, PC4."""
     status = PodStatus(conditions=(condition("x/a", "True"),))
     assert told(compute(make_pod(gates=("x/a",), status=status)), "Ready")[0] == "True"
 
 
 def test_gates_do_not_hide_why_containers_are_not_ready() -> None:
-    """phase.md, "Conditions", row Ready: as ContainersReady."""
+    """phase.md, PC4: as ContainersReady."""
     found = compute(make_pod(gates=("x/a",)), statuses=(NOT_READY,))
     assert told(found, "Ready")[1] == "ContainersNotReady"
 
@@ -186,7 +186,7 @@ SIDECAR = container_status("s", running(), started=True)
 def test_initialized_waits_for_every_init_container(
     init: tuple[ContainerStatus, ...], found: tuple[str, str]
 ) -> None:
-    """phase.md, "Conditions", row Initialized."""
+    """phase.md, PC2."""
     status, reason, message = told(compute(INIT, "Pending", CREATING, init), "Initialized")
     assert (status, message) == found
     assert reason == ("" if status == "True" else "ContainersNotInitialized")
@@ -194,13 +194,13 @@ def test_initialized_waits_for_every_init_container(
 
 @pytest.mark.parametrize("state", [running(), ended(1)])
 def test_a_regular_container_that_has_begun_proves_it(state: ContainerState) -> None:
-    """phase.md, "Conditions", row Initialized."""
+    """phase.md, PC2."""
     begun = ContainerStatus(name="a", state=state)
     assert told(compute(INIT, "Running", (begun,), ()), "Initialized") == ("True", "", "")
 
 
 def test_initialized_stays_true() -> None:
-    """phase.md, "Conditions", row Initialized."""
+    """phase.md, PC2."""
     old = (condition("Initialized", "True"),)
     assert told(compute(INIT, "Pending", CREATING, (), old=old), "Initialized")[0] == "True"
     old = (condition("Initialized", "False"),)
@@ -208,25 +208,25 @@ def test_initialized_stays_true() -> None:
 
 
 def test_a_pod_that_succeeded_was_initialized() -> None:
-    """phase.md, "Conditions", row Initialized."""
+    """phase.md, PC2."""
     found = compute(INIT, "Succeeded", CREATING, ())
     assert told(found, "Initialized") == ("True", "PodCompleted", "")
     assert told(compute(INIT, "Failed", CREATING, ()), "Initialized")[0] == "False"
 
 
 def test_a_pod_without_init_containers_is_initialized() -> None:
-    """phase.md, "Conditions", row Initialized."""
+    """phase.md, PC2."""
     assert told(compute(make_pod(), "Pending", CREATING), "Initialized") == ("True", "", "")
 
 
 def test_a_pod_that_is_here_is_scheduled() -> None:
-    """phase.md, "Conditions", row PodScheduled."""
+    """phase.md, PC5."""
     for phase in ("Pending", "Running", "Failed"):
         assert told(compute(make_pod(), phase), "PodScheduled") == ("True", "", "")
 
 
 def test_foreign_conditions_are_kept_and_stand_first() -> None:
-    """phase.md, "Conditions": those of others."""
+    """phase.md, PC6."""
     foreign = (
         PodCondition(type="x/b", status="Unknown", reason="R", message="M"),
         condition("Ready", "False"),
@@ -271,7 +271,7 @@ container = st.builds(
 def test_ready_is_never_true_without_containers_ready(
     phase: str, statuses: list[ContainerStatus]
 ) -> None:
-    """phase.md, "Conditions", row Ready: an independent statement."""
+    """phase.md, PC4: an independent statement."""
     found = compute(make_pod("a", "b"), phase, statuses)
     all_ready = {s.name for s in statuses if s.ready} == {"a", "b"}
     wanted = all_ready and phase not in ("Succeeded", "Failed")

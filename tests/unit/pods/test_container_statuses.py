@@ -91,6 +91,7 @@ def ended_before(code: int = 1, count: int = 0) -> ContainerStatus:
 
 
 def test_regular_containers_stand_by_name() -> None:
+    """phase.md, PS15."""
     found = compute_container_statuses(
         pod(), PodRuntimeStatus(PodUID("u")), pod().spec.containers, (), NOTHING
     )
@@ -101,6 +102,7 @@ def test_regular_containers_stand_by_name() -> None:
     ("init", "reason"), [(False, "ContainerCreating"), (True, "PodInitializing")]
 )
 def test_nothing_known_is_waiting(init: bool, reason: str) -> None:
+    """phase.md, PS1."""
     found = compute(pod(init=init))
     assert found.state.waiting is not None
     assert found.state.waiting.reason == reason
@@ -108,6 +110,7 @@ def test_nothing_known_is_waiting(init: bool, reason: str) -> None:
 
 
 def test_running_is_ready_and_started_and_dated() -> None:
+    """phase.md, PS7."""
     found = compute(pod(), record(Seen.RUNNING))
     assert found.state.running is not None
     assert found.state.running.started_at == datetime.fromtimestamp(5, UTC)
@@ -116,6 +119,7 @@ def test_running_is_ready_and_started_and_dated() -> None:
 
 
 def test_exited_is_terminated_with_the_runtimes_words() -> None:
+    """phase.md, PS8."""
     found = compute(pod("Never"), record(Seen.EXITED, code=137, reason="OOMKilled"))
     end = found.state.terminated
     assert end is not None
@@ -123,12 +127,14 @@ def test_exited_is_terminated_with_the_runtimes_words() -> None:
 
 
 def test_created_is_waiting_without_a_reason() -> None:
+    """phase.md, PS6."""
     found = compute(pod(), record(Seen.CREATED))
     assert found.state.waiting is not None
     assert found.state.waiting.reason == ""
 
 
 def test_an_older_exited_record_is_the_last_state() -> None:
+    """phase.md, PS11."""
     found = compute(
         pod(), record(Seen.RUNNING, id_="2", count=1), record(Seen.EXITED, id_="1", code=3)
     )
@@ -138,6 +144,7 @@ def test_an_older_exited_record_is_the_last_state() -> None:
 
 
 def test_a_vanished_container_that_may_run_again_waits_with_one_more_restart() -> None:
+    """phase.md, PS3."""
     found = compute(pod(), old=running_before(count=4))
     assert found.state.waiting is not None
     assert found.last_state.terminated is not None
@@ -148,11 +155,13 @@ def test_a_vanished_container_that_may_run_again_waits_with_one_more_restart() -
 
 
 def test_a_vanished_container_of_a_deleted_pod_was_not_restarted() -> None:
+    """phase.md, PS3."""
     gone = replace(pod(), metadata=replace(pod().metadata, deletion_timestamp=datetime.now(UTC)))
     assert compute(gone, old=running_before(count=4)).restart_count == 4
 
 
 def test_a_vanished_container_that_may_not_run_again_has_ended() -> None:
+    """phase.md, PS4."""
     found = compute(pod("Never"), old=running_before())
     assert found.state.terminated is not None
     assert found.state.terminated.exit_code == 137
@@ -160,6 +169,7 @@ def test_a_vanished_container_that_may_not_run_again_has_ended() -> None:
 
 
 def test_a_container_that_ran_once_and_has_no_record_has_ended() -> None:
+    """phase.md, PS4."""
     context = StatusContext("containerd", lambda _name: None, {"a": "gone"})
     found = compute(pod("Never"), context=context)
     assert found.state.terminated is not None
@@ -168,11 +178,13 @@ def test_a_container_that_ran_once_and_has_no_record_has_ended() -> None:
 
 
 def test_an_ended_container_without_record_stays_as_it_was() -> None:
+    """phase.md, PS2."""
     old = ended_before(code=9)
     assert compute(pod("Never"), old=old).state == old.state
 
 
 def test_unknown_after_running_is_terminated_once() -> None:
+    """phase.md, PS9."""
     found = compute(pod("Never"), record(Seen.UNKNOWN), old=running_before(count=2))
     assert found.state.terminated is not None
     assert found.state.terminated.message.endswith("when the pod was terminated")
@@ -180,10 +192,12 @@ def test_unknown_after_running_is_terminated_once() -> None:
 
 
 def test_unknown_from_the_start_is_waiting() -> None:
+    """phase.md, PS10."""
     assert compute(pod("Never"), record(Seen.UNKNOWN)).state.waiting is not None
 
 
 def test_a_new_id_after_an_end_keeps_the_end_as_last_state() -> None:
+    """phase.md, PS12."""
     old = ended_before(code=7)
     found = compute(pod(), record(Seen.RUNNING, id_="2", count=1), old=old)
     assert found.last_state == old.state
@@ -191,6 +205,7 @@ def test_a_new_id_after_an_end_keeps_the_end_as_last_state() -> None:
 
 
 def test_the_restart_count_never_drops() -> None:
+    """phase.md, PS14."""
     old = ended_before(count=5)
     found = compute(pod(), record(Seen.RUNNING, id_="2", count=0), old=old)
     assert found.restart_count == 6
@@ -198,6 +213,7 @@ def test_the_restart_count_never_drops() -> None:
 
 
 def test_a_start_error_shows_as_waiting_and_the_end_as_last_state() -> None:
+    """phase.md, PS13."""
     error = ContainerError("CrashLoopBackOff", "back-off 10s")
     context = StatusContext("containerd", lambda name: error if name == "a" else None)
     found = compute(pod(), record(Seen.EXITED, code=1), context=context)
@@ -212,6 +228,7 @@ def test_a_start_error_shows_as_waiting_and_the_end_as_last_state() -> None:
 
 
 def test_a_start_error_does_not_hide_a_container_that_runs_or_is_done() -> None:
+    """phase.md, PS13."""
     error = ContainerError("ErrImagePull", "no such image")
     context = StatusContext("containerd", lambda _name: error)
     assert compute(pod(), record(Seen.RUNNING), context=context).state.running
@@ -219,6 +236,7 @@ def test_a_start_error_does_not_hide_a_container_that_runs_or_is_done() -> None:
 
 
 def test_an_init_container_without_record_is_done_when_a_regular_one_exists() -> None:
+    """phase.md, PS5."""
     p = pod(init=True)
     runtime = PodRuntimeStatus(PodUID("u"), containers=(record(Seen.RUNNING),))
     (found,) = compute_container_statuses(

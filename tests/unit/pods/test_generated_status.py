@@ -69,6 +69,7 @@ def test_a_running_pod_is_running_and_ready() -> None:
 
 
 def test_container_statuses_and_init_statuses_stand_apart() -> None:
+    """phase.md, PS15."""
     pod = make_pod("b", "a", init=("i2", "i1"))
     found = generate(pod)
     assert [s.name for s in found.container_statuses] == ["a", "b"]
@@ -78,7 +79,7 @@ def test_container_statuses_and_init_statuses_stand_apart() -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("by", ["us", "the API"])
 def test_a_pod_that_has_ended_never_comes_back(phase: str, by: str) -> None:
-    """phase.md, "Generated status", row 1: phase, reason and message stay."""
+    """phase.md, PG1: phase, reason and message stay."""
     over = PodStatus(phase=phase, reason="Evicted", message="no memory")
     runtime = look(record(), sandboxes=(sandbox(),))
     pod = make_pod(status=over) if by == "the API" else make_pod()
@@ -89,7 +90,7 @@ def test_a_pod_that_has_ended_never_comes_back(phase: str, by: str) -> None:
 
 
 def test_what_the_api_says_of_the_end_counts_most() -> None:
-    """phase.md, "Generated status", row 1."""
+    """phase.md, PG1."""
     pod = make_pod(status=PodStatus(phase="Succeeded", reason="Theirs"))
     found = generate(pod, look(), PodStatus(phase="Failed", reason="Ours"))
     assert (found.phase, found.reason) == ("Succeeded", "Theirs")
@@ -102,7 +103,7 @@ def test_what_the_api_says_of_the_end_counts_most() -> None:
     st.booleans(),
 )
 def test_no_look_brings_a_pod_back(phase: str, seen: list[Seen], policy: str, final: bool) -> None:
-    """phase.md, "Generated status", row 1."""
+    """phase.md, PG1."""
     runtime = look(*(record("a", state, code=i, id_=f"c{i}") for i, state in enumerate(seen)))
     status = PodStatus(phase=phase)
     for _ in range(2):
@@ -124,7 +125,7 @@ def started(seconds_ago: float, phase: str = "Running") -> PodStatus:
 
 
 def test_a_pod_that_was_active_too_long_has_failed() -> None:
-    """phase.md, "Generated status", row 2."""
+    """phase.md, PG2."""
     pod, runtime = make_pod(deadline=60), look(record())
     assert generate(pod, runtime, active_for=59.9).phase == "Running"
     found = generate(pod, runtime, active_for=60)
@@ -136,7 +137,7 @@ def test_a_pod_that_was_active_too_long_has_failed() -> None:
 
 
 def test_a_deadline_counts_from_the_first_status_and_not_after_the_end() -> None:
-    """phase.md, "Generated status", row 2."""
+    """phase.md, PG2."""
     pod = make_pod(deadline=60)
     assert not past_deadline(pod, None)
     assert not past_deadline(make_pod(), 1e6)
@@ -162,14 +163,14 @@ def test_a_deadline_counts_from_the_first_status_and_not_after_the_end() -> None
 def test_the_nodes_primary_family_stands_first(
     ips: tuple[str, ...], node: tuple[str, ...], shown: tuple[str, ...]
 ) -> None:
-    """phase.md, "Generated status", row podIPs."""
+    """phase.md, PG3."""
     found = generate(make_pod(), look(ips=ips), node=node)
     assert tuple(p.ip for p in found.pod_ips) == shown
     assert found.pod_ip == (shown[0] if shown else "")
 
 
 def test_addresses_stay_when_the_sandbox_is_gone() -> None:
-    """phase.md, "Generated status", row podIPs."""
+    """phase.md, PG3."""
     old = PodStatus(pod_ip="10.0.0.1", pod_ips=(PodIP(ip="10.0.0.1"), PodIP(ip="fd00::1")))
     found = generate(make_pod(), look(), old)
     assert [p.ip for p in found.pod_ips] == ["10.0.0.1", "fd00::1"]
@@ -177,7 +178,7 @@ def test_addresses_stay_when_the_sandbox_is_gone() -> None:
 
 
 def test_on_the_host_network_the_addresses_are_the_nodes() -> None:
-    """phase.md, "Generated status", row podIPs."""
+    """phase.md, PG3."""
     node = ("192.168.0.5", "fd00::5")
     found = generate(make_pod(host_network=True), look(ips=("10.0.0.1",)), node=node)
     assert tuple(p.ip for p in found.pod_ips) == node
@@ -187,13 +188,13 @@ def test_on_the_host_network_the_addresses_are_the_nodes() -> None:
 
 
 def test_the_start_time_is_kept() -> None:
-    """phase.md, "Generated status", row startTime."""
+    """phase.md, PG4."""
     assert generate(make_pod(), look(), started(10)).start_time == started(10).start_time
     assert generate(make_pod()).start_time is None
 
 
 def test_the_class_of_service_is_the_given_one_else_the_computed_one() -> None:
-    """phase.md, "Generated status", row qosClass."""
+    """phase.md, PG5."""
     assert generate(make_pod()).qos_class == "Burstable"
     given = PodStatus(phase="Pending", qos_class="Guaranteed")
     assert generate(make_pod(status=given)).qos_class == "Guaranteed"
@@ -206,6 +207,7 @@ def test_the_observed_generation_never_drops() -> None:
 
 
 def test_a_pod_stopped_for_good_has_ended_unless_it_is_static() -> None:
+    """phase.md, PH4, PH5."""
     gone = look(record("a", Seen.EXITED, code=143))
     assert generate(make_pod(source="api"), gone, final=True).phase == "Failed"
     assert generate(make_pod(source="file"), gone, final=True).phase == "Running"
@@ -214,6 +216,7 @@ def test_a_pod_stopped_for_good_has_ended_unless_it_is_static() -> None:
 
 
 def test_a_sidecar_holds_the_pod_until_a_regular_container_is_in_its_sandbox() -> None:
+    """phase.md, PH2, PH3."""
     pod = make_pod("a", sidecars=("s",))
     old = PodStatus(
         init_container_statuses=(container_status("s", running()),),

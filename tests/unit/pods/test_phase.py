@@ -62,7 +62,7 @@ SIDECAR = Container(name="s", image="x", restart_policy="Always")
     ],
 )
 def test_one_regular_container(policy: str, statuses: list[ContainerStatus], phase: str) -> None:
-    """phase.md, "Phase", rows 2, 3, 5 and 6."""
+    """phase.md, PH2, PH3, PH5, PH6; PK6, PK7, PK8, PK9, PK10."""
     assert compute_phase(pod(policy=policy), statuses) == phase
 
 
@@ -78,13 +78,13 @@ def test_one_regular_container(policy: str, statuses: list[ContainerStatus], pha
     ],
 )
 def test_two_regular_containers(states: tuple[ContainerState, ...], phase: str) -> None:
-    """phase.md, "Phase"."""
+    """phase.md, PH2, PH3, PH5, PH6."""
     statuses = [status(n, s) for n, s in zip("ab", states, strict=True)]
     assert compute_phase(pod("a", "b", policy="Never"), statuses) == phase
 
 
 def test_a_pod_stopped_for_good_ends_unless_it_is_static() -> None:
-    """phase.md, "Phase", row 4."""
+    """phase.md, PH4."""
     statuses = [status("a", ended(137))]
     assert compute_phase(pod(), statuses, final=True) == "Failed"
     assert compute_phase(pod(), [status("a", ended(0))], final=True) == "Succeeded"
@@ -105,7 +105,7 @@ def test_a_pod_stopped_for_good_ends_unless_it_is_static() -> None:
 def test_init_containers_hold_the_pod_or_fail_it(
     policy: str, init: ContainerState | None, phase: str
 ) -> None:
-    """phase.md, "Phase", rows 1 and 2."""
+    """phase.md, PH1, PH2; PK1, PK2."""
     statuses = [status("a", RUNNING)]
     if init is not None:
         statuses.append(status("i", init))
@@ -113,21 +113,29 @@ def test_init_containers_hold_the_pod_or_fail_it(
 
 
 def test_an_init_container_that_waits_to_run_again_is_judged_by_its_last_run() -> None:
-    """phase.md, "Phase", row 1."""
+    """phase.md, PH1, PK2."""
     statuses = [status("i", WAITING, ended(1))]
     assert compute_phase(pod(policy="Never", init=(INIT,)), statuses) == "Failed"
 
 
 def test_a_sidecar_holds_the_pod_until_a_regular_container_is_there() -> None:
-    """phase.md, "Phase", row 2."""
+    """phase.md, PH2, PK4."""
     p = pod(init=(SIDECAR,))
     statuses = [status("s", RUNNING, started=False), status("a", RUNNING)]
     assert compute_phase(p, statuses, regular_in_sandbox=False) == "Pending"
     assert compute_phase(p, statuses) == "Running"
 
 
+def test_a_sidecar_that_waits_for_its_first_run_makes_the_pod_pending() -> None:
+    """phase.md, PH2, PK5."""
+    p = pod(init=(SIDECAR,))
+    waits = [status("s", WAITING), status("a", RUNNING)]
+    assert compute_phase(p, waits) == "Pending"
+    assert compute_phase(p, [status("s", WAITING, ended(1)), status("a", RUNNING)]) == "Running"
+
+
 def test_a_missing_sidecar_makes_the_pod_pending() -> None:
-    """phase.md, "Phase", row 6."""
+    """phase.md, PH6, PK3."""
     assert compute_phase(pod(init=(SIDECAR,)), [status("a", RUNNING)]) == "Pending"
 
 
@@ -143,7 +151,7 @@ def test_a_missing_sidecar_makes_the_pod_pending() -> None:
     ],
 )
 def test_policies(container: Container, policy: str, code: int, decision: RestartDecision) -> None:
-    """phase.md, "Restartable"."""
+    """phase.md, PR2, PR3."""
     assert restart_decision(pod(policy=policy), container, code) is decision
 
 
@@ -153,7 +161,7 @@ def rule(action: str, operator: str, *values: int) -> ContainerRestartRule:
 
 
 def test_the_first_matching_rule_decides() -> None:
-    """phase.md, "Restartable"."""
+    """phase.md, PR1, PR2."""
     container = Container(
         name="a",
         restart_policy="Never",
@@ -178,7 +186,7 @@ states = st.sampled_from([RUNNING, WAITING, EMPTY, ended(0), ended(1)])
 def test_terminal_means_that_nothing_lives_or_may_live_again(
     found: list[ContainerState], policy: str, final: bool
 ) -> None:
-    """phase.md, "Phase": an independent statement of the terminal rows."""
+    """phase.md, PH3, PH4, PH5: an independent statement of the terminal rows."""
     names = [f"c{i}" for i in range(len(found))]
     p = pod(*names, policy=policy)
     statuses = [status(n, s) for n, s in zip(names, found, strict=True)]

@@ -201,7 +201,7 @@ async def test_a_pod_that_has_ended_is_terminal_and_the_runtime_is_not_touched(
 async def test_a_deadline_that_has_passed_ends_the_pod_and_is_said_once(
     around: Neighbours,
 ) -> None:
-    """workers.md, Y1; phase.md, "Generated status", row 2."""
+    """workers.md, Y1; phase.md, PG2."""
     pod = make_pod(deadline=60)
     assert await around.bring_up(pod, UP) is False
     around.clock.move(600)
@@ -220,7 +220,7 @@ REFUSAL = "not supported by this version of nodeagent: spec.initContainers, spec
 async def test_a_pod_with_fields_we_cannot_honour_stays_pending_and_says_which(
     around: Neighbours,
 ) -> None:
-    """workers.md, Y2; phase.md, "Generated status", last row."""
+    """workers.md, Y2; phase.md, PG6."""
     around.unsupported = ["spec.initContainers", "spec.hostPID"]
     around.network = "no CNI"
     for _ in range(3):
@@ -459,7 +459,7 @@ async def test_a_pod_the_runtime_does_not_know_runs_nothing(around: Neighbours) 
 
 
 async def test_a_static_pod_that_was_stopped_may_run_again(around: Neighbours) -> None:
-    """phase.md, "Phase", row 5: a static pod is never final."""
+    """phase.md, PH5: a static pod is never final."""
     around.after = look(record("a", Seen.EXITED, code=143))
     await around.sync.sync_terminating_pod(make_pod(), UP, None, None)
     assert around.stored().phase == "Running"

@@ -91,7 +91,7 @@ def test_statuses_of_pods_that_are_gone_are_forgotten() -> None:
 
 
 def test_a_pod_starts_when_its_first_status_is_stored() -> None:
-    """phase.md, "Generated status", row startTime."""
+    """phase.md, PG4."""
     store = Store()
     store.clock.moment = NOW + timedelta(microseconds=999_999)
     store.manager.set(make_pod(), status(phase="Pending"))
@@ -102,7 +102,7 @@ def test_a_pod_starts_when_its_first_status_is_stored() -> None:
 
 
 def test_the_apis_start_time_counts_after_an_agent_restart() -> None:
-    """phase.md, "Generated status", row startTime."""
+    """phase.md, PG4."""
     store, before = Store(), NOW - timedelta(hours=1)
     pod = make_pod(status=PodStatus(phase="Running", start_time=before))
     store.manager.set(pod, status())
@@ -110,7 +110,7 @@ def test_the_apis_start_time_counts_after_an_agent_restart() -> None:
 
 
 def test_transition_times_move_only_with_the_status() -> None:
-    """phase.md, "Conditions", lastTransitionTime."""
+    """phase.md, PC7."""
     store = Store()
 
     def since(value: str, reason: str = "") -> float:
@@ -130,7 +130,7 @@ def test_transition_times_move_only_with_the_status() -> None:
 
 
 def test_transition_times_survive_an_agent_restart() -> None:
-    """phase.md, "Conditions", lastTransitionTime."""
+    """phase.md, PC7."""
     store, before = Store(), NOW - timedelta(hours=1)
     known = PodStatus(phase="Running", conditions=(condition("Ready", "True", since=before),))
     pod = make_pod(status=known)
@@ -139,7 +139,7 @@ def test_transition_times_survive_an_agent_restart() -> None:
 
 
 def test_conditions_of_others_keep_their_own_times() -> None:
-    """phase.md, "Conditions": those of others are kept."""
+    """phase.md, PC6: those of others are kept."""
     store, theirs = Store(), NOW - timedelta(minutes=5)
     store.manager.set(make_pod(), status(conditions=(condition("x/a", "True", since=theirs),)))
     assert store.stored().conditions[0].last_transition_time == theirs
@@ -165,7 +165,7 @@ REFUSALS: list[tuple[str, int, ContainerState, bool]] = [
 def test_a_container_that_ended_for_good_never_comes_back(
     policy: str, code: int, after: ContainerState, taken: bool
 ) -> None:
-    """phase.md, "Generated status": the status manager refuses such an update and counts it."""
+    """phase.md, PG7: the status manager refuses such an update and counts it."""
     store, pod = Store(), make_pod(policy=policy)
     store.manager.set(pod, status(container_status("a", ended(code))))
     assert store.manager.set(pod, status(container_status("a", after))) is taken
@@ -174,7 +174,7 @@ def test_a_container_that_ended_for_good_never_comes_back(
 
 
 def test_the_apis_word_on_the_end_counts_as_much() -> None:
-    """phase.md, "Generated status"."""
+    """phase.md, PG7."""
     store = Store()
     pod = make_pod(policy="Never", status=status(container_status("a", ended(0))))
     assert not store.manager.set(pod, status(container_status("a", running())))
@@ -183,7 +183,7 @@ def test_the_apis_word_on_the_end_counts_as_much() -> None:
 
 
 def test_a_rule_of_the_container_may_let_it_run_again() -> None:
-    """phase.md, "Restartable" and "Generated status"."""
+    """phase.md, PG7."""
     codes = ContainerRestartRuleOnExitCodes(operator="In", values=(42,))
     pod = make_pod(policy="Never")
     (container,) = pod.spec.containers
@@ -201,7 +201,7 @@ def test_a_rule_of_the_container_may_let_it_run_again() -> None:
 
 
 def test_init_containers_count_and_sidecars_do_not() -> None:
-    """phase.md, "Generated status"."""
+    """phase.md, PG7."""
     store, pod = Store(), make_pod("a", policy="Never", init=("i",), sidecars=("s",))
 
     def init(*found: ContainerStatus) -> PodStatus:
