@@ -22,6 +22,7 @@ _NUMBER = r"[A-Z]{1,2}\d+"
 NUMBERED = {
     # page: where its tests are, and about how many rows it has
     "merge.md": (("sources",), 14),
+    "sources.md": (("sources",), 30),
     "phase.md": (("pods", "cri"), 45),
     "workers.md": (("pods", "node"), 90),
 }

@@ -76,11 +76,13 @@ async def running(
 
 
 async def test_the_first_snapshot_is_sent_even_when_empty(tmp_path: Path) -> None:
+    """sources.md, F11."""
     async with running(tmp_path) as run:
         assert await run.next() == {}
 
 
 async def test_a_new_changed_and_removed_file_is_seen(tmp_path: Path) -> None:
+    """sources.md, F8, F11."""
     async with running(tmp_path) as run:
         assert await run.next() == {}
         (tmp_path / "a.yaml").write_text(POD % ("a", "one"))
@@ -92,6 +94,7 @@ async def test_a_new_changed_and_removed_file_is_seen(tmp_path: Path) -> None:
 
 
 async def test_a_file_moved_in_place_of_another_is_seen(tmp_path: Path) -> None:
+    """sources.md, F8."""
     (tmp_path / "a.yaml").write_text(POD % ("a", "one"))
     async with running(tmp_path) as run:
         assert await run.next() == {"a-n1": "one"}
@@ -101,6 +104,7 @@ async def test_a_file_moved_in_place_of_another_is_seen(tmp_path: Path) -> None:
 
 
 async def test_a_bad_edit_is_reported_and_sends_nothing(tmp_path: Path) -> None:
+    """sources.md, L2, V1, F11."""
     path = tmp_path / "a.yaml"
     path.write_text(POD % ("a", "one"))
     async with running(tmp_path) as run:
@@ -114,6 +118,7 @@ async def test_a_bad_edit_is_reported_and_sends_nothing(tmp_path: Path) -> None:
 
 
 async def test_the_last_good_pod_survives_a_restart(tmp_path: Path) -> None:
+    """sources.md, L10."""
     manifests, state = tmp_path / "m", tmp_path / "state" / "manifests.json"
     manifests.mkdir()
     (manifests / "a.yaml").write_text(POD % ("a", "one"))
@@ -126,6 +131,7 @@ async def test_the_last_good_pod_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_rename_keeps_the_uid_over_a_restart(tmp_path: Path) -> None:
+    """sources.md, L8, L10."""
     manifests, state = tmp_path / "m", tmp_path / "state.json"
     manifests.mkdir()
     (manifests / "a.yaml").write_text(POD % ("a", "one"))
@@ -137,6 +143,7 @@ async def test_a_rename_keeps_the_uid_over_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_checkpoint_is_moved_aside(tmp_path: Path) -> None:
+    """sources.md, L10."""
     manifests, state = tmp_path / "m", tmp_path / "state.json"
     manifests.mkdir()
     (manifests / "a.yaml").write_text(POD % ("a", "one"))
@@ -158,6 +165,7 @@ async def test_a_single_file_and_a_directory_together(tmp_path: Path) -> None:
 
 
 async def test_a_directory_that_comes_later_is_found(tmp_path: Path) -> None:
+    """sources.md, F6, F9."""
     async with running(tmp_path / "m") as run:
         assert await run.next() == {}
         (tmp_path / "m").mkdir()
@@ -166,6 +174,7 @@ async def test_a_directory_that_comes_later_is_found(tmp_path: Path) -> None:
 
 
 async def test_a_directory_that_is_replaced_is_watched_again(tmp_path: Path) -> None:
+    """sources.md, F9."""
     manifests = tmp_path / "m"
     manifests.mkdir()
     async with running(manifests, period=1000) as run:
@@ -179,6 +188,7 @@ async def test_a_directory_that_is_replaced_is_watched_again(tmp_path: Path) -> 
 
 
 async def test_a_data_link_that_leads_elsewhere_is_seen(tmp_path: Path) -> None:
+    """sources.md, F9."""
     for number in ("1", "2"):
         (tmp_path / f"..{number}").mkdir()
         (tmp_path / f"..{number}" / "a.yaml").write_text(POD % ("a", number))
@@ -192,6 +202,7 @@ async def test_a_data_link_that_leads_elsewhere_is_seen(tmp_path: Path) -> None:
 
 
 async def test_an_unreadable_directory_keeps_what_it_gave(tmp_path: Path) -> None:
+    """sources.md, F7."""
     manifests = tmp_path / "m"
     manifests.mkdir()
     (manifests / "a.yaml").write_text(POD % ("a", "one"))

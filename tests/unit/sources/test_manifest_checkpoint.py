@@ -37,6 +37,7 @@ def checkpoint(directory: Path, node: str = "node1") -> ManifestCheckpoint:
 
 
 def test_what_was_in_force_is_in_force_again(tmp_path: Path) -> None:
+    """sources.md, L10."""
     before = in_force(Path("/m/web.yaml"), ("web", "default"), ("web", "other"))
     assert len(before) == 2
     checkpoint(tmp_path).save(before.values())
@@ -69,11 +70,13 @@ def test_nothing_in_force_is_kept_as_nothing(tmp_path: Path) -> None:
 
 
 def test_documents_of_another_node_are_not_taken(tmp_path: Path) -> None:
+    """sources.md, L10."""
     checkpoint(tmp_path).save(in_force(Path("/m/web.yaml"), ("web", "default")).values())
     assert checkpoint(tmp_path, "other").load() == {}
 
 
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
+    """sources.md, L10."""
     (tmp_path / "manifests.json").write_bytes(b"{{{")
     assert checkpoint(tmp_path).load() == {}
     checkpoint(tmp_path).save([])

@@ -17,15 +17,18 @@ from nodeagent.sources.manifest_scan import SIZE_LIMIT, is_leftover, scan
      "web.yaml.rpmsave", "web.yaml.dpkg-old", "web.yaml___jb_tmp___", "WEB.BAK"],
 )  # fmt: skip
 def test_leftovers_of_editors_and_package_managers_are_ignored(name: str) -> None:
+    """sources.md, F2."""
     assert is_leftover(name)
 
 
 @pytest.mark.parametrize("name", ["web.yaml", "web.json", "web", "web.conf", "web.bak.yaml"])
 def test_any_other_name_is_a_manifest(name: str) -> None:
+    """sources.md, F1."""
     assert not is_leftover(name)
 
 
 def test_files_come_in_order_of_their_names(tmp_path: Path) -> None:
+    """sources.md, L6: the order in which they count."""
     for name in ("b.yaml", "a.yaml", "c"):
         (tmp_path / name).write_text(name)
     (seen,) = scan([tmp_path], {})
@@ -33,6 +36,7 @@ def test_files_come_in_order_of_their_names(tmp_path: Path) -> None:
 
 
 def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
+    """sources.md, F10."""
     path = tmp_path / "a.yaml"
     path.write_text("x")
     (first,) = scan([tmp_path], {})
@@ -43,6 +47,7 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
 
 
 def test_subdirectories_are_not_entered(tmp_path: Path) -> None:
+    """sources.md, F3."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.yaml").write_text("x")
     (seen,) = scan([tmp_path], {})
@@ -50,6 +55,7 @@ def test_subdirectories_are_not_entered(tmp_path: Path) -> None:
 
 
 def test_special_files_do_not_hang_the_scan(tmp_path: Path) -> None:
+    """sources.md, F4."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "null").symlink_to("/dev/null")
     (seen,) = scan([tmp_path], {})
@@ -57,12 +63,14 @@ def test_special_files_do_not_hang_the_scan(tmp_path: Path) -> None:
 
 
 def test_a_dangling_link_is_named_with_its_target(tmp_path: Path) -> None:
+    """sources.md, F5."""
     (tmp_path / "a.yaml").symlink_to("/nowhere/b.yaml")
     (seen,) = scan([tmp_path], {})
     assert seen.files[0].problem == "the link leads to /nowhere/b.yaml, which does not exist"
 
 
 def test_a_symlinked_manifest_is_followed(tmp_path: Path) -> None:
+    """sources.md, F1."""
     (tmp_path / ".real").write_text("x")
     (tmp_path / "a.yaml").symlink_to(tmp_path / ".real")
     (seen,) = scan([tmp_path], {})
@@ -71,6 +79,7 @@ def test_a_symlinked_manifest_is_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "refused"), [(SIZE_LIMIT, True), (SIZE_LIMIT - 1, False)])
 def test_reaching_the_size_limit_fails(tmp_path: Path, size: int, refused: bool) -> None:
+    """sources.md, F5."""
     with (tmp_path / "a.yaml").open("wb") as file:
         file.truncate(size)
     (seen,) = scan([tmp_path], {})
@@ -78,6 +87,7 @@ def test_reaching_the_size_limit_fails(tmp_path: Path, size: int, refused: bool)
 
 
 def test_a_single_file_is_read_whatever_its_name(tmp_path: Path) -> None:
+    """sources.md, F2."""
     path = tmp_path / "web.bak"
     path.write_text("x")
     (seen,) = scan([path], {})
@@ -85,6 +95,7 @@ def test_a_single_file_is_read_whatever_its_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_path_wants_no_pods(tmp_path: Path) -> None:
+    """sources.md, F6."""
     (seen,) = scan([tmp_path / "nowhere"], {})
     assert seen.missing
     assert seen.problem == "path does not exist, ignoring"

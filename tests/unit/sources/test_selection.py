@@ -1,10 +1,10 @@
-"""docs/behaviour/sources.md, "Selection": which documents are in force."""
+"""docs/behaviour/sources.md, "Identity" and "Selection": which documents are in force."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from nodeagent.api import Pod
+from nodeagent.api import Pod, PodStatus, Toleration
 from nodeagent.api.documents import Identity, decode_manifest
 from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
 
@@ -44,11 +44,13 @@ def look(*files: FileVerdicts, before: Selection | None = None) -> Selection:
 
 
 def test_every_document_of_every_file_counts() -> None:
+    """sources.md, L1."""
     found = look(file("a.yaml", doc("one"), doc("two")), file("b.yaml", doc("three")))
     assert chosen(found) == {"one": "busybox", "two": "busybox", "three": "busybox"}
 
 
 def test_a_static_pod_is_named_after_its_node() -> None:
+    """sources.md, I2, I3, I4, I5."""
     found = look(file("a.yaml", doc("one")))
     pod = found.pods[Identity("default", "one")].pod
     assert pod.metadata.name == "one-node1"
@@ -58,7 +60,20 @@ def test_a_static_pod_is_named_after_its_node() -> None:
     assert pod.status.phase == "Pending"
 
 
+def test_a_static_pod_tolerates_what_would_drive_it_away_and_lives_a_life_of_its_own() -> None:
+    """sources.md, I6, I7."""
+    text = doc("one") + "status: {phase: Failed, podIP: 10.1.1.1}\n"
+    pod = look(file("a.yaml", text)).pods[Identity("default", "one")].pod
+    everything = Toleration(operator="Exists", effect="NoExecute")
+    assert pod.spec.tolerations.count(everything) == 1
+    written = text.replace("spec:", "spec:\n  tolerations: [{operator: Exists, effect: NoExecute}]")
+    again = look(file("a.yaml", written)).pods[Identity("default", "one")].pod
+    assert again.spec.tolerations == pod.spec.tolerations
+    assert pod.status == PodStatus(phase="Pending")
+
+
 def test_the_first_of_two_files_with_one_pod_stays_and_the_other_is_reported() -> None:
+    """sources.md, L6."""
     found = look(file("a.yaml", doc("one", "first")), file("b.yaml", doc("one", "second")))
     assert chosen(found) == {"one": "first"}
     assert errors(found) == [
@@ -67,6 +82,7 @@ def test_the_first_of_two_files_with_one_pod_stays_and_the_other_is_reported() -
 
 
 def test_a_duplicate_that_is_bad_too_says_both() -> None:
+    """sources.md, L6, V1."""
     bad = doc("one").replace("image", "imago")
     found = errors(look(file("a.yaml", doc("one")), file("b.yaml", bad)))
     assert any("spec.containers[0].image: required" in line for line in found)
@@ -74,6 +90,7 @@ def test_a_duplicate_that_is_bad_too_says_both() -> None:
 
 
 def test_a_bad_edit_keeps_the_last_good_pod() -> None:
+    """sources.md, L2."""
     before = look(file("a.yaml", doc("one")))
     after = look(file("a.yaml", doc("one").replace("image", "imago")), before=before)
     assert after.pods == before.pods
@@ -82,28 +99,33 @@ def test_a_bad_edit_keeps_the_last_good_pod() -> None:
 
 
 def test_broken_syntax_keeps_all_pods_of_the_file() -> None:
+    """sources.md, L2."""
     before = look(file("a.yaml", doc("one"), doc("two")))
     after = look(file("a.yaml", "{{{ not yaml"), before=before)
     assert after.pods == before.pods
 
 
 def test_an_unreadable_file_keeps_its_pods() -> None:
+    """sources.md, L2, F5."""
     before = look(file("a.yaml", doc("one")))
     after = look(FileVerdicts(Path("/m/a.yaml"), problem="cannot be read"), before=before)
     assert after.pods == before.pods
 
 
 def test_a_removed_file_removes_its_pod() -> None:
+    """sources.md, L5."""
     before = look(file("a.yaml", doc("one")))
     assert chosen(look(before=before)) == {}
 
 
 def test_a_removed_document_removes_its_pod_only() -> None:
+    """sources.md, L5."""
     before = look(file("a.yaml", doc("one"), doc("two")))
     assert chosen(look(file("a.yaml", doc("two")), before=before)) == {"two": "busybox"}
 
 
 def test_a_renamed_file_keeps_the_uid() -> None:
+    """sources.md, L8."""
     before = look(file("a.yaml", doc("one")))
     after = look(file("b.yaml", doc("one")), before=before)
     assert uid(after, "one") == uid(before, "one")
@@ -111,6 +133,7 @@ def test_a_renamed_file_keeps_the_uid() -> None:
 
 
 def test_comments_and_order_do_not_matter() -> None:
+    """sources.md, L8, I1."""
     before = look(file("a.yaml", doc("one")))
     other = (
         "# a comment\nkind: Pod\nspec:\n  containers: [{image: busybox, name: c}]\n"
@@ -120,12 +143,14 @@ def test_comments_and_order_do_not_matter() -> None:
 
 
 def test_one_of_two_identical_files_goes_and_the_pod_lives() -> None:
+    """sources.md, L8."""
     before = look(file("a.yaml", doc("one")), file("b.yaml", doc("one")))
     after = look(file("b.yaml", doc("one")), before=before)
     assert uid(after, "one") == uid(before, "one")
 
 
 def test_another_file_does_not_take_over_from_one_that_turned_bad() -> None:
+    """sources.md, L7."""
     before = look(file("a.yaml", doc("one", "first")), file("b.yaml", doc("one", "second")))
     bad = file("a.yaml", doc("one", "first").replace("image", "imago"))
     after = look(bad, file("b.yaml", doc("one", "second")), before=before)
@@ -133,6 +158,7 @@ def test_another_file_does_not_take_over_from_one_that_turned_bad() -> None:
 
 
 def test_the_uid_depends_on_content_node_and_path() -> None:
+    """sources.md, I1."""
     base = look(file("a.yaml", doc("one")))
     assert uid(base, "one") == uid(look(file("a.yaml", doc("one"))), "one")
     assert uid(base, "one") != uid(look(file("b.yaml", doc("one"))), "one")
@@ -141,11 +167,13 @@ def test_the_uid_depends_on_content_node_and_path() -> None:
 
 
 def test_a_written_uid_stays() -> None:
+    """sources.md, I1."""
     fixed = doc("one").replace("name: one", "name: one, uid: fixed")
     assert uid(look(file("a.yaml", fixed)), "one") == "fixed"
 
 
 def test_two_pods_cannot_share_a_written_uid() -> None:
+    """sources.md, L9."""
     one = doc("one").replace("name: one", "name: one, uid: fixed")
     two = doc("two").replace("name: two", "name: two, uid: fixed")
     found = look(file("a.yaml", one, two))
@@ -154,6 +182,7 @@ def test_two_pods_cannot_share_a_written_uid() -> None:
 
 
 def test_the_uid_of_a_pod_that_a_bad_edit_keeps_is_not_given_to_another() -> None:
+    """sources.md, L4."""
     one = doc("one").replace("name: one", "name: one, uid: fixed")
     two = doc("two").replace("name: two", "name: two, uid: fixed")
     before = look(file("a.yaml", one))
@@ -165,6 +194,7 @@ def test_the_uid_of_a_pod_that_a_bad_edit_keeps_is_not_given_to_another() -> Non
 
 
 def test_a_missing_name_is_said() -> None:
+    """sources.md, V1."""
     found = look(file("a.yaml", doc("one").replace("{name: one}", "{generateName: x}")))
     assert chosen(found) == {}
     assert errors(found) == [
@@ -173,6 +203,8 @@ def test_a_missing_name_is_said() -> None:
 
 
 def test_an_edit_that_the_pod_could_not_run_with_is_refused_and_the_pod_runs_on() -> None:
+    """sources.md, L3."""
+
     def unsupported(pod: Pod) -> list[str]:
         return ["spec.hostPID"] if pod.spec.host_pid else []
 
