@@ -14,6 +14,7 @@ import pytest
 
 from nodeagent.cli.app import cli
 from nodeagent.config import AgentConfig, KubeletConfiguration
+from nodeagent.pleg import PlegHealth
 from nodeagent.server import checks
 
 ROOT = Path(__file__).parents[3]
@@ -106,6 +107,7 @@ def test_every_health_check_is_described() -> None:
     names = {
         checks.ping().name,
         checks.sync_loop(lambda _now: None, float).name,
+        checks.pleg(lambda: PlegHealth(ok=True)).name,
         checks.runtime(list, float).name,
         checks.network(str, float).name,
         checks.sources(frozenset, bool).name,
@@ -123,3 +125,29 @@ def test_the_layers_are_those_of_the_contract() -> None:
     described = [set(re.findall(r"`(\w+)`", row)) for row in rows]
     top, *rest = [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
     assert described == [top | rest[0], *rest[1:]]
+
+
+def ours() -> Iterator[tuple[str, str]]:
+    """What the behaviour pages mark as different from the kubelet's: rows, or else sections."""
+    for path in sorted((DOCS / "behaviour").glob("*.md")):
+        section = ""
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("##"):
+                section = line.lstrip("# ")
+            if "**ours**" in line and section:
+                number = re.match(r"\| ([A-Z]{1,2}\d+) \|", line)
+                yield f"behaviour/{path.name}#{anchor(section)}", number[1] if number else ""
+
+
+def test_every_difference_from_the_kubelet_is_listed_with_its_reason() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    listed = page.split("## Differences")[1].split("\n### Planned")[0]
+    marked = list(ours())
+    assert len(marked) > 40
+    missing = {
+        (section, number)
+        for section, number in marked
+        if f"({section})" not in listed or not re.search(rf"\b{number}\b", listed)
+    }
+    assert missing == set()
+    assert "(behaviour/pleg.md#differences)" in listed
