@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import aclosing
 from pathlib import Path
 
 from nodeagent import AgentConfig, NodeAgent
@@ -42,8 +43,11 @@ async def main(seconds: float = 10.0) -> None:
         async with NodeAgent(config) as agent:
             await agent.ready()
             try:
-                async with asyncio.timeout(seconds):
-                    async for record in agent.journal.follow():
+                async with (
+                    asyncio.timeout(seconds),
+                    aclosing(agent.journal.follow()) as records,
+                ):
+                    async for record in records:
                         if record.component in ("event", "status"):
                             print(f"{record.what:<12} {record.why}")
             except TimeoutError:
