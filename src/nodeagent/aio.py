@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
+
+T = TypeVar("T")
 
 
 def jitter(seconds: float, factor: float = 0.5) -> float:
@@ -22,6 +25,40 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     else:
         yield error
+
+
+async def linger(call: Callable[[], Awaitable[T]], patience: float) -> T:
+    """Make a call that a cancellation from outside lets end, if it ends soon.
+
+    For calls whose peer leaves half of their work behind when the caller goes away.
+
+    Args:
+        call: the call; its errors come out as they are.
+        patience: seconds that the call may go on after it was cancelled.
+    """
+    results: list[T] = []
+    errors: list[Exception] = []
+    scope = anyio.CancelScope(shield=True)
+    done = anyio.Event()
+
+    async def run() -> None:
+        with scope:
+            try:
+                results.append(await call())
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task group
+                errors.append(error)
+        done.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        try:
+            await done.wait()
+        finally:
+            # Reached by a cancellation too: the group then waits for the call until this.
+            scope.deadline = anyio.current_time() + patience
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 class PatientLimiter:

@@ -12,7 +12,15 @@ import pytest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
 
-HEAVY = {"click", "rich", "cryptography", "kubernetes_asyncio", "kubernetes", "pytest", "hypothesis"}
+HEAVY = {
+    "click",
+    "rich",
+    "cryptography",
+    "kubernetes_asyncio",
+    "kubernetes",
+    "pytest",
+    "hypothesis",
+}
 
 EMBEDDED = """
 import asyncio, json, sys

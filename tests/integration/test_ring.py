@@ -291,3 +291,16 @@ async def test_a_crash_back_off_goes_on_after_a_restart_of_the_agent(tmp_path: P
             await restarted(node, "web", 4)
             # The third restart was followed by a back-off of 40 s.
             assert anyio.current_time() - began > 20
+
+
+async def test_a_sandbox_under_way_is_made_and_removed_when_its_pod_goes(tmp_path: Path) -> None:
+    """The runtime is not left alone in the middle of a creation: it would leave half behind."""
+    backend = SimulatedBackend(latency={"RunPodSandbox": 2.0})
+    async with ring(tmp_path, make_pod("web"), backend=backend) as node:
+        await node.until(lambda: node.runtime.core.calls.get("RunPodSandbox") == 1)
+        node.source.set()
+        began = anyio.current_time()
+        await node.until(lambda: len(node.runtime.core.state.sandboxes) == 1)
+        assert anyio.current_time() - began > 1
+        await node.until(lambda: not node.runtime.core.state.sandboxes, 300)
+        assert "CreateContainer" not in node.runtime.core.calls

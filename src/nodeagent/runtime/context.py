@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
@@ -19,6 +19,10 @@ from nodeagent.runtime.names import field_path
 from nodeagent.runtime.records import Records
 from nodeagent.runtime.services import ContainerRuntime
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+
+LINGER: Final = 5.0
+"""Seconds that a creation or start may go on after its worker was cancelled. A runtime whose
+caller goes away in the middle leaves things behind that it does not know of itself."""
 
 Persist: TypeAlias = Callable[[], Awaitable[None]]
 """Brings what must survive the agent to disk; returns when it is there."""

@@ -9,11 +9,12 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from nodeagent.aio import linger
 from nodeagent.api import Pod
 from nodeagent.model import PodUID, SandboxID, SyncError
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
-from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.context import LINGER, RuntimeContext
 from nodeagent.runtime.dns import NO_RESOLVER, ResolverSettings, parse_resolv_conf, pod_dns
 from nodeagent.runtime.errors import SyncReason, describe, name_reserved, outcome_unknown
 from nodeagent.runtime.logs import make_log_dir, pod_log_dir
@@ -136,7 +137,7 @@ class SandboxMaker:
         async with context.limiter.slot():
             context.records.begin_sandbox(uid)
             try:
-                sandbox = await context.runtime.run_pod_sandbox(config)
+                sandbox = await linger(lambda: context.runtime.run_pod_sandbox(config), LINGER)
             except RpcError as error:
                 if not outcome_unknown(error) and not name_reserved(error):
                     context.records.settle_sandbox(uid)

@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from nodeagent.aio import linger
 from nodeagent.api import Container, Pod
 from nodeagent.cri.pods import runtime_container
 from nodeagent.model import (
@@ -30,7 +31,7 @@ from nodeagent.runtime.container_config import (
     ManagedFiles,
     build_container_config,
 )
-from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.context import LINGER, RuntimeContext
 from nodeagent.runtime.errors import (
     ContainerStartError,
     Waiting,
@@ -222,8 +223,11 @@ class ContainerStarter:
         context.records.unmark_started(request.uid, container.name)
         context.records.begin_container(request.uid, container.name)
         try:
-            created = await context.runtime.create_container(
-                request.sandbox.id, config, request.sandbox.config
+            created = await linger(
+                lambda: context.runtime.create_container(
+                    request.sandbox.id, config, request.sandbox.config
+                ),
+                LINGER,
             )
         except RpcError as error:
             if not outcome_unknown(error) and not name_reserved(error):
@@ -275,7 +279,7 @@ class ContainerStarter:
             # On disk before it runs: also an agent that dies now must not start it twice.
             await context.persist()
         try:
-            await context.runtime.start_container(cid)
+            await linger(lambda: context.runtime.start_container(cid), LINGER)
         except RpcError as error:
             if not start_unknown(error):
                 context.records.mark_unusable(request.uid, cid)
