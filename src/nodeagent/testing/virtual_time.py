@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -48,6 +49,22 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.jobs.add(future)
         future.add_done_callback(self.jobs.discard)
         return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads of the default executor; time follows the real clock meanwhile.
+
+        Since Python 3.12 a loop that closes gives them ``timeout`` seconds, which virtual time
+        would jump over.
+        """
+        end: asyncio.Future[Any] = self.create_future()
+        self.jobs.add(end)
+        try:
+            if sys.version_info >= (3, 12):
+                await super().shutdown_default_executor(timeout)
+            else:
+                await super().shutdown_default_executor()
+        finally:
+            self.jobs.discard(end)
 
 
 class _JumpingSelector(selectors.DefaultSelector):

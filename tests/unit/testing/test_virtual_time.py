@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
 import anyio
@@ -198,6 +199,27 @@ async def test_while_an_executor_job_runs_time_does_not_jump() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     assert loop.jobs == set()
+
+
+@pytest.mark.parametrize("limit", [None, HOUR / 2])
+def test_while_a_loop_that_closes_waits_for_its_threads_time_does_not_jump(
+    limit: float | None,
+) -> None:
+    async def block(release: threading.Event) -> None:
+        loop, executor = asyncio.get_running_loop(), ThreadPoolExecutor()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.set_default_executor(executor)
+        executor.submit(release.wait)  # the loop does not know of it
+        await loop.shutdown_default_executor(limit)
+
+    async def main() -> None:
+        assert await held_up(block) == ["thread"]
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        assert loop.jobs == set()
+        assert loop.now < HOUR / 2
+
+    play(main)
 
 
 async def test_after_a_thread_time_jumps_again() -> None:
