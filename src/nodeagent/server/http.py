@@ -18,6 +18,8 @@ log = Log("server")
 
 _SHUTDOWN_SECONDS = 2.0
 _ADDRESS_FLAGS: Final = {"healthz": "--healthz-bind-address", "read-only": "--address"}
+_NO_ADDRESS: Final = "could not bind on any address"
+"""What asyncio says since Python 3.13, without a number, for an address that nobody has here."""
 
 
 def bind_error(name: str, address: str, port: int, error: OSError) -> str:
@@ -31,7 +33,7 @@ def bind_error(name: str, address: str, port: int, error: OSError) -> str:
         )
     if error.errno == errno.EACCES:
         return f"{where}: not permitted. Choose a port above 1023 with --{name}-port"
-    if error.errno == errno.EADDRNOTAVAIL:
+    if error.errno == errno.EADDRNOTAVAIL or str(error).startswith(_NO_ADDRESS):
         flag = _ADDRESS_FLAGS.get(name, "its address flag")
         return f"{where}: this machine does not have the address. Choose another one with {flag}"
     return f"{where}: {error.strerror or error}"

@@ -285,6 +285,12 @@ async def test_an_address_of_no_interface_names_the_flag() -> None:
     assert str(caught.value).endswith("Choose another one with --address")
 
 
+NO_ADDRESS = (
+    "127.0.0.1:80: this machine does not have the address."
+    " Choose another one with --healthz-bind-address"
+)
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -294,6 +300,8 @@ async def test_an_address_of_no_interface_names_the_flag() -> None:
         ),
         (OSError(errno.EIO, "broken"), "127.0.0.1:80: broken"),
         (OSError("just text"), "127.0.0.1:80: just text"),
+        (OSError(errno.EADDRNOTAVAIL, "x"), NO_ADDRESS),
+        (OSError("could not bind on any address out of [('127.0.0.1', 80)]"), NO_ADDRESS),
     ],
 )
 async def test_errors_of_binding_are_one_line(error: OSError, text: str) -> None:
