@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import socket
@@ -190,6 +191,6 @@ def test_a_link_is_kept_as_it_is_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    text = AgentConfig.__doc__ or ""
+    text = inspect.cleandoc(AgentConfig.__doc__ or "")
     for field in dataclasses.fields(AgentConfig):
-        assert f"\n        {field.name}: " in text
+        assert f"\n    {field.name}: " in text
