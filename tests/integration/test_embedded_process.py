@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from embedded_lab import PATIENCE, gone, lab, processes_with, shell
+from embedded_lab import PATIENCE, a_day, gone, lab, processes_with, shell
 
 from nodeagent import rpc
 from nodeagent.embedded.process.launcher import procs
@@ -137,7 +137,7 @@ async def test_the_signal_that_asks_can_be_chosen(tmp_path: Path) -> None:
 @BOTH
 @pytest.mark.parametrize("how", ["kill", "exit"])
 async def test_all_its_processes_end_with_it(tmp_path: Path, isolate: bool, how: str) -> None:
-    mark = f"86400.{os.getpid()}{'1' if isolate else '2'}"
+    mark = a_day()
     async with lab(tmp_path, isolate=isolate) as one:
         end = "sleep 0.3" if how == "exit" else "wait"
         line = f"setsid sleep {mark} & (sleep {mark} & sleep {mark}) & echo up; {end}"
@@ -208,7 +208,7 @@ async def test_a_command_runs_in_the_container(tmp_path: Path, isolate: bool) ->
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(
     tmp_path: Path, isolate: bool
 ) -> None:
-    mark = f"86401.{os.getpid()}{'1' if isolate else '2'}"
+    mark = a_day()
     async with lab(tmp_path, isolate=isolate) as one:
         container_id = await one.start("sleep", "1000")
         with pytest.raises(rpc.DeadlineExceeded, match="timeout 1s exceeded"):
@@ -218,7 +218,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(
 
 
 async def test_a_command_whose_caller_gives_up_is_killed(tmp_path: Path) -> None:
-    mark = f"86402.{os.getpid()}"
+    mark = a_day()
     async with lab(tmp_path) as one:
         container_id = await one.start("sleep", "1000")
         async with anyio.create_task_group() as tg:
@@ -252,12 +252,13 @@ async def test_a_command_is_done_when_it_ends_whatever_it_leaves_behind(tmp_path
     async with lab(tmp_path) as one:
         container_id = await one.start("sleep", "1000")
         with anyio.fail_after(PATIENCE):
-            done = await one.runtime.exec_sync(container_id, shell("sleep 900 & echo done"), 60)
+            line = f"sleep {a_day()} & echo done"
+            done = await one.runtime.exec_sync(container_id, shell(line), 60)
         assert done.stdout == b"done\n"
 
 
 async def test_a_command_does_not_outlive_its_container(tmp_path: Path) -> None:
-    mark = f"86404.{os.getpid()}"
+    mark = a_day()
     async with lab(tmp_path) as one:
         container_id = await one.start("sleep", "1000")
         async with anyio.create_task_group() as tg:
@@ -278,6 +279,29 @@ async def test_a_command_does_not_outlive_its_container(tmp_path: Path) -> None:
         if isinstance(outcome, v1.ExecSyncResponse):
             assert outcome.exit_code == 137
         await gone(mark)
+
+
+@BOTH
+async def test_a_command_for_a_container_that_ends_at_that_moment_finds_it_not_running(
+    tmp_path: Path, isolate: bool
+) -> None:
+    async with lab(tmp_path, isolate=isolate) as one:
+        container_id = await one.start("sleep", "1000")
+        record = one.monitor(container_id)
+        os.kill(record.monitor_pid, signal.SIGSTOP)  # so that the server does not hear of the end
+        try:
+            os.kill(record.pid, signal.SIGKILL)
+            with anyio.fail_after(PATIENCE):
+                while procs.start_time(record.pid):
+                    await anyio.sleep(0.01)
+            with pytest.raises(rpc.FailedPrecondition) as early:
+                await one.runtime.exec_sync(container_id, ["true"], 30)
+        finally:
+            os.kill(record.monitor_pid, signal.SIGCONT)
+        await one.ended(container_id)
+        with pytest.raises(rpc.FailedPrecondition) as late:
+            await one.runtime.exec_sync(container_id, ["true"], 30)
+        assert early.value.message == late.value.message
 
 
 async def test_usage_counts_all_processes_of_a_container(tmp_path: Path) -> None:
@@ -323,7 +347,7 @@ async def test_the_launcher_is_started_anew_when_it_was_killed(tmp_path: Path) -
 async def test_a_container_whose_monitor_is_killed_ends_and_is_said_to_be_lost(
     tmp_path: Path, isolate: bool
 ) -> None:
-    mark = f"86403.{os.getpid()}{'1' if isolate else '2'}"
+    mark = a_day()
     async with lab(tmp_path, isolate=isolate) as one:
         container_id = await one.start("sleep", mark)
         os.kill(one.monitor(container_id).monitor_pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from embedded_lab import PATIENCE, Lab, clean_up, gone, lab, processes_with, reopened, shell
+from embedded_lab import PATIENCE, Lab, a_day, clean_up, gone, lab, processes_with, reopened, shell
 
 from nodeagent import rpc
 from nodeagent.cri import CRIClient
@@ -153,7 +153,7 @@ async def test_after_a_reboot_nothing_runs_and_no_sandbox_is_ready(tmp_path: Pat
 
 
 async def test_a_container_whose_record_is_damaged_does_not_run_on_unseen(tmp_path: Path) -> None:
-    mark = f"86404.{os.getpid()}"
+    mark = a_day()
     async with left_behind(tmp_path) as one:
         container_id = await one.start("sleep", mark)
         where = one.backend.store.container_dir(container_id)
@@ -200,7 +200,7 @@ async def server_process(socket: Path) -> AsyncIterator[tuple[CRIClient, subproc
 
 
 async def test_a_server_killed_without_warning_loses_nothing(tmp_path: Path) -> None:
-    mark = f"86405.{os.getpid()}"
+    mark = a_day()
     socket = tmp_path / "cri.sock"
     logs = tmp_path / "logs"
     line = f"echo one; sleep {mark} & trap 'echo two; exit 8' TERM; wait"

@@ -13,7 +13,7 @@ from anyio import to_thread
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.embedded.backend import DiskUsage, ExecResult, Recovered, StartError, Usage
 from nodeagent.embedded.process import specs, usage
-from nodeagent.embedded.process.execution import run_command
+from nodeagent.embedded.process.execution import not_running, run_command
 from nodeagent.embedded.process.handles import (
     Handle,
     kill_process,
@@ -31,7 +31,7 @@ from nodeagent.embedded.process.store import MonitorFile, Store, sandbox_files
 from nodeagent.embedded.process.zygote import Zygote
 from nodeagent.embedded.records import LOST_EXIT_CODE, ContainerRecord, Exit, RunState
 from nodeagent.log import Log
-from nodeagent.rpc import FailedPrecondition, Unavailable
+from nodeagent.rpc import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -208,7 +208,7 @@ class ProcessBackend:
         session = self._open()
         handle = self._handles.get(container.id)
         if handle is None:
-            raise FailedPrecondition("the container has just ended")
+            raise not_running()
         sandbox = self._sandboxes[container.sandbox_id]
         isolated = handle.record.isolation != "none"
         scratch = "" if isolated else str(self.store.container_dir(container.id) / "cwd")

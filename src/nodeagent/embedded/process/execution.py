@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from nodeagent.embedded.backend import ExecResult
-from nodeagent.rpc import DeadlineExceeded, Unavailable, Unknown
+from nodeagent.embedded.records import RunState
+from nodeagent.rpc import DeadlineExceeded, FailedPrecondition, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from nodeagent.embedded.process.launcher.spec import ExecSpec
@@ -18,6 +19,11 @@ MAX_OUTPUT: Final = 16 * 2**20
 """Bytes kept of each output of a command; the rest is read and dropped."""
 _CHUNK: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 0.5
+
+
+def not_running() -> FailedPrecondition:
+    """What a command is answered when its container has ended before it began."""
+    return FailedPrecondition(f"container is in {RunState.EXITED.value.name} state")
 
 
 class Output:
@@ -72,7 +78,8 @@ async def run_command(
     Raises:
         DeadlineExceeded: it took too long and was killed.
         Unknown: it could not be run.
-        Unavailable: the container ended meanwhile.
+        FailedPrecondition: the container ended before the command began.
+        Unavailable: it ended meanwhile.
     """
     outputs = (Output(), Output())
     control: Control | None = None
@@ -122,6 +129,8 @@ async def _follow(
             raise Unavailable("the container ended while the command ran")
         msg = f"failed to exec in container: timeout {timeout or 0:g}s exceeded"
         raise DeadlineExceeded(msg)
+    if answer.get("ended"):
+        raise not_running()
     if "exit_code" not in answer:
         why = answer.get("error", "the command's helper ended without a word")
         msg = f"failed to exec in container: failed to start exec: {why}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import signal
+import time
 
 from nodeagent.embedded.process.launcher import linux, procs, program
 
@@ -13,8 +15,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nodeagent.embedded.process.launcher.spec import ExecSpec
 
-_ENDED = "the container has just ended"
+_END_SECONDS = 2.0
 _NAMESPACES = ("user", "mnt", "uts", "ipc", "pid")
+
+
+class ContainerEndedError(program.ExecError):
+    """There is nothing left to run it in."""
+
+    def __init__(self) -> None:
+        super().__init__("the container has just ended")
 
 
 def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
@@ -36,9 +45,10 @@ def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         inside = _open_namespaces(spec)
-        pid = _start(spec, inside, stdout, stderr)
+        pid = start(spec, inside, stdout, stderr)
     except (OSError, program.ExecError) as exc:
-        os.write(control, json.dumps({"error": str(exc)}).encode())
+        ended = isinstance(exc, ContainerEndedError)
+        os.write(control, json.dumps({"error": str(exc), "ended": ended}).encode())
         return
     os.close(stdout)
     os.close(stderr)
@@ -59,20 +69,38 @@ def _open_namespaces(spec: ExecSpec) -> dict[str, int]:
                 os.close(fd)
             else:
                 inside[name] = fd
-    except FileNotFoundError as exc:
-        raise program.ExecError(_ENDED) from exc
+    except (FileNotFoundError, ProcessLookupError) as exc:
+        raise ContainerEndedError from exc  # it gives them up a moment before it has ended
     if procs.start_time(spec["pid"]) != spec["start_time"]:
-        raise program.ExecError(_ENDED)
+        raise ContainerEndedError
     return inside
 
 
-def _start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> int:
+def start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> int:
+    """Fork the command, and wait until it runs; returns its process id.
+
+    Args:
+        spec: the command and its container.
+        inside: namespaces to enter, by name.
+        stdout: where the command writes to.
+        stderr: the same for its errors.
+
+    Raises:
+        OSError: it could not be forked.
+        program.ExecError: it could not be run.
+    """
     if "user" in inside:
         linux.setns(inside["user"])  # first: it gives the right to enter the others
     if "pid" in inside:
         linux.setns(inside["pid"])  # for the child; this process keeps seeing the host's /proc
     told, tell = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as exc:
+        # Also what the kernel says where the first process of a namespace is about to end.
+        if exc.errno == errno.ENOMEM and "pid" in inside and _ends(spec):
+            raise ContainerEndedError from exc
+        raise
     if pid == 0:
         _become(spec, inside, tell, (stdout, stderr))
     os.close(tell)
@@ -82,6 +110,16 @@ def _start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> 
         raise program.ExecError(trouble.decode("utf-8", "replace"))
     os.close(told)
     return pid
+
+
+def _ends(spec: ExecSpec) -> bool:
+    """Whether the container ends within a moment."""
+    deadline = time.monotonic() + _END_SECONDS
+    while procs.start_time(spec["pid"]) == spec["start_time"]:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def _become(spec: ExecSpec, inside: dict[str, int], tell: int, outputs: tuple[int, int]) -> None:
