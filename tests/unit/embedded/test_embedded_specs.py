@@ -254,6 +254,45 @@ def test_sysctls_and_user_namespaces_of_a_sandbox_are_refused() -> None:
         check_sandbox(config)
 
 
+@pytest.mark.parametrize(
+    ("port", "trouble", "remedy"),
+    [
+        (
+            v1.PortMapping(host_port=8080, container_port=80),
+            "hostPort 8080 cannot lead to containerPort 80",
+            "use hostPort equal to containerPort",
+        ),
+        (
+            v1.PortMapping(host_port=80, container_port=80, host_ip="127.0.0.1"),
+            "hostPort 80 cannot be limited to hostIP 127.0.0.1",
+            "leave hostIP out, and have the program itself listen on that address only",
+        ),
+    ],
+)
+def test_a_host_port_that_would_lead_nowhere_is_refused(
+    port: v1.PortMapping, trouble: str, remedy: str
+) -> None:
+    config = sandbox_config("web")
+    config.port_mappings = [v1.PortMapping(container_port=80), port]
+    with pytest.raises(rpc.FailedPrecondition) as caught:
+        check_sandbox(config)
+    why = "pods of the embedded runtime share the host's network"
+    assert caught.value.message == f"pod default/web: {trouble}: {why}; {remedy}"
+
+
+@pytest.mark.parametrize("host_ip", ["", "0.0.0.0", "::"])
+def test_a_host_port_that_is_the_containers_needs_nothing(host_ip: str) -> None:
+    config = sandbox_config()
+    config.port_mappings = [v1.PortMapping(host_port=80, container_port=80, host_ip=host_ip)]
+    check_sandbox(config)
+
+
+def test_host_ports_mean_nothing_in_the_hosts_network() -> None:
+    config = sandbox_config(host_network=True)
+    config.port_mappings = [v1.PortMapping(host_port=80, container_port=80, host_ip="127.0.0.1")]
+    check_sandbox(config)
+
+
 def test_a_sandbox_gives_its_containers_resolv_conf_and_hostname() -> None:
     config = sandbox_config(hostname="web-0")
     assert sandbox_files(config) == {"hostname": "web-0\n"}

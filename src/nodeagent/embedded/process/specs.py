@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent.embedded.process.capabilities import kept_numbers
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import InvalidArgument, Unimplemented
+from nodeagent.rpc import FailedPrecondition, InvalidArgument, Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from nodeagent.embedded.records import ContainerRecord, SandboxRecord
 
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 _LOCALHOST: Final = v1.SecurityProfileProfileType.Localhost
 
 
@@ -37,12 +38,36 @@ def check_sandbox(config: v1.PodSandboxConfig) -> None:
 
     Raises:
         Unimplemented: it names what.
+        FailedPrecondition: a host port leads elsewhere than to the same port.
     """
     linux = config.linux or v1.LinuxPodSandboxConfig()
     context = linux.security_context or v1.LinuxSandboxSecurityContext()
     if linux.sysctls:
         _refuse(f"sysctls ({', '.join(sorted(linux.sysctls))}): pods share the host's kernel state")
     _check_namespaces(context.namespace_options)
+    options = context.namespace_options
+    if options is None or options.network is not v1.NamespaceMode.NODE:
+        for port in config.port_mappings:
+            _check_port(port, config.metadata or v1.PodSandboxMetadata())
+
+
+def _check_port(port: v1.PortMapping, pod: v1.PodSandboxMetadata) -> None:
+    """Refuse a host port that only a network of the pod's own could have."""
+    if not port.host_port:
+        return
+    if port.host_port != port.container_port:
+        trouble = f"cannot lead to containerPort {port.container_port}"
+        remedy = "use hostPort equal to containerPort"
+    elif port.host_ip not in _ALL_ADDRESSES:
+        trouble = f"cannot be limited to hostIP {port.host_ip}"
+        remedy = "leave hostIP out, and have the program itself listen on that address only"
+    else:
+        return
+    msg = (
+        f"pod {pod.namespace}/{pod.name}: hostPort {port.host_port} {trouble}: pods of the embedded"
+        f" runtime share the host's network; {remedy}"
+    )
+    raise FailedPrecondition(msg)
 
 
 def check_container(config: v1.ContainerConfig) -> None:
