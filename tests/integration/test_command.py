@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Command, command
+from embedded_lab import a_day, processes_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
 
@@ -99,18 +100,13 @@ async def test_a_bad_edit_while_the_agent_is_away_keeps_the_pod(tmp_path: Path) 
 
 async def test_a_container_that_is_killed_comes_back(tmp_path: Path) -> None:
     async with command(tmp_path) as agent:
-        pid_file = tmp_path / "pid"
-        script = f"echo $$ > {pid_file}; exec sleep 1000"
-        volume = (
-            f"      volumeMounts: [{{name: t, mountPath: {tmp_path}}}]\n"
-            f"  volumes: [{{name: t, hostPath: {{path: {tmp_path}}}}}]\n"
-        )
-        agent.put("web.yaml", POD % ("busybox:1", script) + volume)
+        seconds = a_day()
+        agent.put("web.yaml", POD % ("busybox:1", f"exec sleep {seconds}"))
         await agent.start()
         await agent.runs("web-n1")
         first = await agent.container("web-n1")
-        victim = await agent.until(lambda: _sleeper(tmp_path))
-        os.kill(victim, signal.SIGKILL)
+        for victim in await agent.until(lambda: sleepers(seconds)):
+            os.kill(victim, signal.SIGKILL)
 
         async def back() -> bool:
             now = await agent.container("web-n1")
@@ -122,20 +118,8 @@ async def test_a_container_that_is_killed_comes_back(tmp_path: Path) -> None:
         assert now["lastState"]["terminated"]["exitCode"] == 137
 
 
-async def _sleeper(home: Path) -> int:
-    """Host process id of the container's process: the one whose environment is its pod's."""
-    mark = str(home).encode()
-    for entry in list(Path("/proc").iterdir()):
-        if not entry.name.isdigit():
-            continue
-        try:
-            line = (entry / "cmdline").read_bytes()
-            mounts = (entry / "mountinfo").read_bytes()
-        except OSError:
-            continue
-        if line == b"sleep\x001000\x00" and (mark in mounts or os.geteuid() != 0):
-            return int(entry.name)
-    return 0
+async def sleepers(seconds: str) -> list[int]:
+    return processes_with(seconds)
 
 
 async def test_logs_are_written_in_the_cri_format(tmp_path: Path) -> None:
@@ -170,11 +154,13 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 async def test_pods_stop_on_exit_when_asked_to(tmp_path: Path) -> None:
     async with command(tmp_path) as agent:
-        agent.put("web.yaml", POD % ("busybox:1", SLEEP))
+        seconds = a_day()
+        agent.put("web.yaml", POD % ("busybox:1", f"exec sleep {seconds}"))
         await agent.start("--stop-pods-on-exit")
         await agent.runs("web-n1")
+        await agent.until(lambda: sleepers(seconds))
         assert await agent.end(signal.SIGTERM) == 0
-        assert await _sleeper(tmp_path) == 0 or os.geteuid() != 0
+        assert processes_with(seconds) == []
 
 
 async def test_a_pod_with_a_long_grace_is_stopped_within_the_timeout_too(tmp_path: Path) -> None:
