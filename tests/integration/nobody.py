@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from nodeagent.embedded.process.trees import remove_tree
 
 NOBODY: Final = 65534
 
@@ -37,7 +38,7 @@ def home() -> Iterator[Path]:
         give_away(path)
         yield path
     finally:
-        shutil.rmtree(path)
+        assert remove_tree(path)  # overlays leave directories that are closed to their owner
 
 
 def give_away(path: Path) -> None:
