@@ -201,11 +201,11 @@ async def test_masked_and_read_only_paths_and_a_read_only_root(tmp_path: Path) -
             return
         line = (
             "wc -c < /etc/passwd; ls /etc/ssl | wc -l; pwd;"
-            " for at in /x /etc/x /tmp/x /work/made/x; do touch $at 2>/dev/null || echo no; done;"
+            " for at in /x /etc/x /tmp/x /srv/made/x; do touch $at 2>/dev/null || echo no; done;"
             " echo yes > /etc/data/x"
         )
-        lines = await output(one, line, security=security, working_dir="/work/made", mounts=mounts)
-        assert [text.strip() for text in lines] == ["0", "0", "/work/made", *["no"] * 4]
+        lines = await output(one, line, security=security, working_dir="/srv/made", mounts=mounts)
+        assert [text.strip() for text in lines] == ["0", "0", "/srv/made", *["no"] * 4]
         assert (tmp_path / "data/x").read_text() == "yes\n"
 
 
