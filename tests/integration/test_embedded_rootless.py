@@ -135,6 +135,7 @@ async def test_the_web_example_serves_its_page_or_says_why_not(home: Path) -> No
             return
         page = await agent.until(lambda: agent.get(port, "/index.html"))
         assert page.split()
+        await agent.runs("web-n1")  # the page may be there before the agent knows
         first = await agent.container("web-n1", "writer")
 
         await agent.end(signal.SIGKILL)
