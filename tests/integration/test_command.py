@@ -110,7 +110,7 @@ async def test_a_container_that_is_killed_comes_back(tmp_path: Path) -> None:
 
         async def back() -> bool:
             now = await agent.container("web-n1")
-            return now["restartCount"] == 1 and "running" in now["state"]
+            return now.get("restartCount") == 1 and "running" in now["state"]
 
         await agent.until(back)
         now = await agent.container("web-n1")
