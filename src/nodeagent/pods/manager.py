@@ -8,11 +8,9 @@ from typing import Final
 
 from nodeagent.api import Pod
 from nodeagent.model import FullName, PodUID, full_name
+from nodeagent.model.annotations import CONFIG_MIRROR, CONFIG_SOURCE
 from nodeagent.pods.status import is_static
 
-SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-HASH_ANNOTATION: Final = "kubernetes.io/config.hash"
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -28,12 +26,12 @@ def pod_full_name(pod: Pod) -> FullName:
 
 def pod_source(pod: Pod) -> str:
     """The source that the pod came from; "" when it does not say."""
-    return pod.metadata.annotations.get(SOURCE_ANNOTATION, "")
+    return pod.metadata.annotations.get(CONFIG_SOURCE, "")
 
 
 def is_mirror(pod: Pod) -> bool:
     """Whether the pod is the API's copy of a static pod."""
-    return MIRROR_ANNOTATION in pod.metadata.annotations
+    return CONFIG_MIRROR in pod.metadata.annotations
 
 
 def is_terminal(phase: str) -> bool:

@@ -10,11 +10,11 @@ from ipaddress import ip_address
 
 from nodeagent.api import HostIP, Pod, PodIP, PodStatus
 from nodeagent.model import PodRuntimeStatus
+from nodeagent.model.annotations import CONFIG_SOURCE
 from nodeagent.pods.conditions import compute_conditions
 from nodeagent.pods.container_statuses import StatusContext, compute_container_statuses
 from nodeagent.pods.phase import FAILED, TERMINAL, compute_phase
 
-CONFIG_SOURCE = "kubernetes.io/config.source"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 

@@ -195,13 +195,3 @@ def crash_key(pod: PodNames, container: Container) -> str:
     ]
     parts = (pod.name, pod.namespace, pod.uid, container.name, container.image, ",".join(amounts))
     return f"{fnv_64a('/'.join(parts).encode()):x}"
-
-
-def go_duration(seconds: float) -> str:
-    """Whole seconds as ``10s``, ``1m20s``, ``5m0s``."""
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes}m{rest}s"
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

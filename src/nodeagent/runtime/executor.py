@@ -8,6 +8,7 @@ from datetime import timedelta
 import anyio
 
 from nodeagent.api import Container, Pod
+from nodeagent.duration import format_duration
 from nodeagent.model import (
     ContainerError,
     ContainerRuntimeStatus,
@@ -21,7 +22,7 @@ from nodeagent.model.restart import is_sidecar
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import NotFound, RpcError, Unavailable
-from nodeagent.runtime.backoff import CrashBackOff, CrashWait, go_duration
+from nodeagent.runtime.backoff import CrashBackOff, CrashWait
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import ContainerStartError, SyncReason, Waiting, describe
 from nodeagent.runtime.names import PodNames, find_container
@@ -252,7 +253,7 @@ class PodExecutor:
             return before.message  # the same wait reads the same, whatever the wall clock did
         moment = self._context.clock.now() + timedelta(seconds=wait.until - now)
         return (
-            f"back-off {go_duration(wait.delay)} restarting failed container={name} "
+            f"back-off {format_duration(round(wait.delay))} restarting failed container={name} "
             f"pod={self._names}, next try at {moment:%Y-%m-%dT%H:%M:%SZ}"
         )
 

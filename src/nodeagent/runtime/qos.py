@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from nodeagent.api import Pod, Quantity
+from nodeagent.model.annotations import CONFIG_MIRROR, CONFIG_SOURCE
 
 CRITICAL_PRIORITY: Final = 2_000_000_000
-CONFIG_SOURCE: Final = "kubernetes.io/config.source"
-CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 _COMPUTE: Final = ("cpu", "memory")
 
 

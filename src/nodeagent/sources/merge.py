@@ -10,10 +10,8 @@ from msgspec.structs import replace
 
 from nodeagent.api import Pod
 from nodeagent.model import FullName, PodOp, PodUID, PodUpdate, full_name
+from nodeagent.model.annotations import CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE
 
-CONFIG_SOURCE: Final = "kubernetes.io/config.source"
-CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
-CONFIG_SEEN: Final = "kubernetes.io/config.seen"
 LOCAL_ANNOTATIONS: Final = frozenset({CONFIG_SOURCE, CONFIG_MIRROR, CONFIG_SEEN})
 """Set by the agent, so a difference in them means nothing and the known value stays."""
 

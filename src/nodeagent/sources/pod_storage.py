@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from nodeagent.api import Pod
+from nodeagent.api.times import rfc3339_nano
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -63,9 +63,3 @@ class PodStorage:
     def seen_sources(self) -> frozenset[str]:
         """Sources of which at least one snapshot was merged."""
         return frozenset(self._pods)
-
-
-def rfc3339_nano(nanoseconds: int) -> str:
-    """A UTC time with nine fraction digits, as ``config.seen`` carries it."""
-    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"

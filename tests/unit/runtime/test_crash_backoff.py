@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.runtime.fakes import UID, make_container
 
 from nodeagent.api import Container, Quantity, ResourceRequirements
+from nodeagent.duration import format_duration
 from nodeagent.model import (
     ContainerError,
     ContainerID,
@@ -18,7 +19,7 @@ from nodeagent.model import (
     PodRuntimeStatus,
     PodUID,
 )
-from nodeagent.runtime.backoff import BackOff, CrashBackOff, crash_key, go_duration
+from nodeagent.runtime.backoff import BackOff, CrashBackOff, crash_key
 from nodeagent.runtime.names import PodNames
 from nodeagent.runtime.reasons import ReasonCache
 from nodeagent.runtime.tokens import TokenBucket
@@ -150,7 +151,7 @@ def test_an_image_back_off_counts_from_its_last_failure() -> None:
     [(0, "0s"), (10, "10s"), (80, "1m20s"), (300, "5m0s"), (3661, "1h1m1s")],
 )
 def test_durations_are_written_as_people_know_them(seconds: float, text: str) -> None:
-    assert go_duration(seconds) == text
+    assert format_duration(round(seconds)) == text
 
 
 def test_tokens_come_back_with_time() -> None:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from nodeagent.api import Container, ObjectMeta, Pod, PodSpec, PodStatus
 from nodeagent.model import PodOp, PodUID
-from nodeagent.sources.merge import CONFIG_SEEN, CONFIG_SOURCE, MergeResult, merge_snapshot
+from nodeagent.model.annotations import CONFIG_SEEN, CONFIG_SOURCE
+from nodeagent.sources.merge import MergeResult, merge_snapshot
 
 SEEN = "2026-01-01T00:00:00.000000000Z"
 

@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from nodeagent.api import Container, ObjectMeta, Pod, PodSpec, PodStatus
+from nodeagent.api.times import rfc3339_nano
 from nodeagent.channels import Channel
 from nodeagent.journal import Journal
 from nodeagent.model import PodOp, PodUID, PodUpdate, Snapshot
+from nodeagent.model.annotations import CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE
 from nodeagent.sources import PodMux, PodStorage
-from nodeagent.sources.merge import CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, merge_snapshot
-from nodeagent.sources.pod_storage import rfc3339_nano
+from nodeagent.sources.merge import merge_snapshot
 
 pytestmark = pytest.mark.anyio
 
