@@ -86,7 +86,7 @@ class Parts:
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         """Run the ring; sources start last and end first."""
-        await self._restore()
+        await self.checkpoint.load()
         async with anyio.create_task_group() as ring:
             await ring.start(self.checkpoint.run)
             await ring.start(self.pleg.run)
@@ -106,14 +106,6 @@ class Parts:
             if self.config.stop_pods_on_exit:
                 await self._stop_pods()
             ring.cancel_scope.cancel()
-
-    async def _restore(self) -> None:
-        saved = await self.checkpoint.load()
-        try:
-            self.runtime.restore(saved or {})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # What it held is a comfort, not a need: back-offs begin anew.
-            log.warning("runtime_checkpoint_ignored", cause=repr(error))
 
     def dispose(self) -> None:
         """Close the channels; what still lies in them is gone."""
@@ -202,6 +194,7 @@ def build_parts(
         desired=lambda: {PodUID(p.metadata.uid) for p in manager.get_pods()},
     )
     volumes = VolumeManager(root, journal)
+    checkpoint = Checkpointer(StateFile(root / "checkpoints" / "runtime.json", 2), journal=journal)
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -212,11 +205,9 @@ def build_parts(
         metrics=RuntimeMetrics(registry),
         clock=clock,
         on_action=pleg.request_relist,
-        persist=lambda: checkpoint.save(),  # noqa: PLW0108 - made below
+        persist=checkpoint.save,
     )
-    checkpoint = Checkpointer(
-        StateFile(root / "checkpoints" / "runtime.json"), runtime_manager.snapshot
-    )
+    checkpoint.add("runtime", runtime_manager)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
     metrics = PodMetrics(registry)
     syncer = PodSync(

@@ -20,6 +20,7 @@ log = Log("state")
 
 _MODE: Final = 0o600
 _DIR_MODE: Final = 0o700
+_NEW: Final = ".new"
 
 
 class StateFile:
@@ -28,10 +29,16 @@ class StateFile:
     Args:
         path: where it lies; its directory is made with mode 0700 when missing.
         version: format of the content; another version counts as damage.
+
+    Attributes:
+        path: see Args.
+        problem: what was wrong with the file at the last :meth:`load`, and where it is now;
+            "" when nothing was.
     """
 
     def __init__(self, path: Path, version: int = 1) -> None:
         self.path = path
+        self.problem = ""
         self._version = version
 
     def save(self, content: Any) -> None:
@@ -48,11 +55,14 @@ class StateFile:
 
     def load(self) -> Any:
         """The content, or None when there is none or it is damaged (then moved aside)."""
+        self.problem = ""
+        _remove_leftovers(self.path)
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
+            self.problem = f"cannot be read: {error.strerror}"
             log.warning("state_unreadable", file=str(self.path), cause=error.strerror)
             return None
         try:
@@ -70,8 +80,10 @@ class StateFile:
         try:
             self.path.replace(aside)
         except OSError as error:
+            self.problem = f"{cause}; it cannot be moved aside: {error.strerror}"
             log.warning("state_damaged", file=str(self.path), cause=cause, kept=error.strerror)
         else:
+            self.problem = f"{cause}; moved to {aside.name}"
             log.warning("state_damaged", file=str(self.path), cause=cause, moved_to=str(aside))
 
 
@@ -87,7 +99,7 @@ def write_atomically(path: Path, data: bytes, mode: int = _MODE) -> None:
     Raises:
         OSError: it could not be written; the old content is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_NEW}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         try:
@@ -102,6 +114,15 @@ def write_atomically(path: Path, data: bytes, mode: int = _MODE) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _fsync_directory(path.parent)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what writers left that were killed in the middle; a disk could fill up with it."""
+    for leftover in path.parent.glob(f".{path.name}.*{_NEW}"):
+        try:
+            leftover.unlink()
+        except OSError as error:
+            log.debug("leftover_not_removed", file=str(leftover), cause=error.strerror)
 
 
 def _fsync_directory(path: Path) -> None:

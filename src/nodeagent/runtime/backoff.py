@@ -79,14 +79,15 @@ class BackOff:
         self.forget(stale)
 
     def snapshot(self, now: float) -> dict[str, dict[str, float]]:
-        """All entries with their ages, JSON-able, to survive a restart of the agent."""
-        return {k: {"delay": e.delay, "age": now - e.updated} for k, e in self._entries.items()}
+        """All entries that have not expired, JSON-able, to survive a restart of the agent."""
+        self.collect(now)
+        return {k: {"delay": e.delay, "updated": e.updated} for k, e in self._entries.items()}
 
-    def restore(self, saved: Mapping[str, Mapping[str, float]], now: float) -> None:
-        """Take over entries of :meth:`snapshot`; time in between does not count."""
+    def restore(self, saved: Mapping[str, Mapping[str, float]], shift: float) -> None:
+        """Take over entries of :meth:`snapshot`; ``shift`` turns their times into today's."""
         for key, entry in saved.items():
             delay = min(max(float(entry["delay"]), self._initial), self._cap)
-            self._entries[key] = _Entry(delay, now - float(entry["age"]))
+            self._entries[key] = _Entry(delay, float(entry["updated"]) + shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +162,15 @@ class CrashBackOff:
         """State that survives a restart of the agent, JSON-able."""
         return {
             "backoff": self._back_off.snapshot(now),
-            "exits": {
-                uid: {cid: now - seen for cid, seen in exits.items()}
-                for uid, exits in self._seen.items()
-            },
+            "exits": {uid: dict(exits) for uid, exits in self._seen.items()},
             "keys": {uid: sorted(keys) for uid, keys in self._keys.items()},
         }
 
-    def restore(self, saved: Mapping[str, Any], now: float) -> None:
-        """Take over the state of :meth:`snapshot`."""
-        self._back_off.restore(saved.get("backoff", {}), now)
+    def restore(self, saved: Mapping[str, Any], shift: float) -> None:
+        """Take over the state of :meth:`snapshot`; ``shift`` turns its times into today's."""
+        self._back_off.restore(saved.get("backoff", {}), shift)
         for uid, exits in saved.get("exits", {}).items():
-            self._seen[uid] = {cid: now - float(age) for cid, age in exits.items()}
+            self._seen[uid] = {cid: float(seen) + shift for cid, seen in exits.items()}
         for uid, keys in saved.get("keys", {}).items():
             self._keys[uid] = set(keys)
 

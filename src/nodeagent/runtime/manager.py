@@ -183,9 +183,9 @@ class RuntimeManager:
             "started": self._context.records.snapshot(),
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take over what :meth:`snapshot` gave."""
-        self._back_off.restore(saved.get("crash", {}), anyio.current_time())
+    def restore(self, saved: Mapping[str, Any], shift: float = 0.0) -> None:
+        """Take over what :meth:`snapshot` gave; ``shift`` turns its times into today's."""
+        self._back_off.restore(saved.get("crash", {}), shift)
         self._context.records.restore(saved.get("started", {}))
 
 

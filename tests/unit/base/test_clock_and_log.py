@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import UTC, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from nodeagent.clock import Clock, SystemClock
+from nodeagent import clock as clock_module
+from nodeagent.clock import Clock, SystemClock, boot_id
 from nodeagent.log import TRACE, Log, log_context
 
 
@@ -45,6 +47,12 @@ def test_both_readings_of_the_clock_are_the_same_moment_in_utc() -> None:
     assert now.utcoffset() == timedelta(0)
     assert now.tzinfo is UTC
     assert before / 1e9 - 1e-3 <= now.timestamp() <= after / 1e9 + 1e-3
+
+
+def test_a_boot_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert boot_id() == boot_id() != ""
+    monkeypatch.setattr(clock_module, "_BOOT_ID", tmp_path / "not there")
+    assert boot_id() == ""
 
 
 def test_every_logger_lives_below_the_package() -> None:

@@ -178,6 +178,27 @@ def test_a_file_system_that_cannot_sync_directories_is_good_enough(
     assert (tmp_path / "f").read_bytes() == b"data"
 
 
+def test_what_is_wrong_is_told_until_the_next_look(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "s.json")
+    assert (file.load(), file.problem) == (None, "")
+    file.path.write_bytes(b'{"version":9,"crc32":0,"content":{}}')
+    file.load()
+    assert file.problem == "written by another version (9); moved to s.json.damaged"
+    assert (file.load(), file.problem) == (None, "")
+    file.path.mkdir()
+    file.load()
+    assert file.problem == "cannot be read: Is a directory"
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "s.json")
+    file.save(1)
+    (tmp_path / ".s.json.4711.new").write_bytes(b"half")
+    (tmp_path / ".other.json.4711.new").write_bytes(b"someone else's")
+    assert file.load() == 1
+    assert names(tmp_path) == [".other.json.4711.new", "s.json"]
+
+
 def test_the_envelope_is_plain_json(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "s.json", version=3)
     file.save({"a": 1})

@@ -126,11 +126,19 @@ def test_a_snapshot_keeps_what_is_left_to_wait(then: float, later: float) -> Non
     status = exited(1)
     before.observe(status, life.now)
     saved = json.loads(json.dumps(before.snapshot(life.now + 3)))
-    after.restore(saved, later)
+    assert saved == before.snapshot(life.now + 4)
+    after.restore(saved, later - (life.now + 3))
     after.observe(status, later)
     wait = after.check(POD, WEB, status, later)
     assert wait is not None
     assert wait.until - later == pytest.approx(7.0, abs=1e-3)
+
+
+def test_a_snapshot_leaves_out_what_has_expired() -> None:
+    back_off = CrashBackOff()
+    Life(back_off).crash(0)
+    assert len(back_off.snapshot(600.0)["backoff"]) == 1
+    assert back_off.snapshot(601.0)["backoff"] == {}
 
 
 def test_an_image_back_off_counts_from_its_last_failure() -> None:
