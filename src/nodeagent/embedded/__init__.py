@@ -5,7 +5,21 @@ and follows scripts. See docs/embedded-runtime.md.
 """
 
 from nodeagent.embedded.backend import Backend, ExecResult, StartError, Usage
-from nodeagent.embedded.faults import Call, Hooks, NoFaults
+from nodeagent.embedded.fault_plan import FaultPlan, Injected
+from nodeagent.embedded.fault_rules import (
+    Cut,
+    Delay,
+    Drop,
+    Duplicate,
+    Fail,
+    FailAfter,
+    Fault,
+    Hang,
+    Hold,
+    Late,
+    Reorder,
+)
+from nodeagent.embedded.faults import Call, Hooks, NoFaults, Work
 from nodeagent.embedded.image_service import EmbeddedImages
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState, SandboxRecord
 from nodeagent.embedded.runtime import EmbeddedRuntime
@@ -23,19 +37,33 @@ __all__ = [
     "Backend",
     "Call",
     "ContainerRecord",
+    "Cut",
+    "Delay",
+    "Drop",
+    "Duplicate",
     "Embedded",
     "EmbeddedImages",
     "EmbeddedRuntime",
     "ExecResult",
     "Exit",
+    "Fail",
+    "FailAfter",
+    "Fault",
+    "FaultPlan",
+    "Hang",
+    "Hold",
     "Hooks",
+    "Injected",
+    "Late",
     "NoFaults",
+    "Reorder",
     "RunState",
     "SandboxRecord",
     "Script",
     "SimulatedBackend",
     "StartError",
     "Usage",
+    "Work",
     "make_backend",
     "open_embedded",
     "run_embedded",

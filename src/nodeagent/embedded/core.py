@@ -13,7 +13,7 @@ from nodeagent.clock import Clock, SystemClock
 from nodeagent.embedded import views
 from nodeagent.embedded.backend import StartError
 from nodeagent.embedded.events import EventHub
-from nodeagent.embedded.faults import Call, Hooks, NoFaults
+from nodeagent.embedded.faults import Call, Hooks, NoFaults, Work
 from nodeagent.embedded.images import ImageStore
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState, SandboxRecord
 from nodeagent.embedded.signals import stop_signal
@@ -24,6 +24,8 @@ from nodeagent.rpc import FailedPrecondition, Internal, NotFound, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from anyio.abc import TaskGroup
 
     from nodeagent.embedded.backend import Backend
     from nodeagent.model import ContainerID, SandboxID
@@ -59,11 +61,13 @@ class Core:
         self.images = ImageStore()
         self.events = EventHub(self.hooks)
         self.calls: dict[str, int] = {}
+        self._tasks: TaskGroup
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Take up what an earlier server left, and run; leaving leaves containers running."""
-        async with self.backend.open(self._on_exit):
+        fault: Exception | None = None
+        async with self.backend.open(self._on_exit), anyio.create_task_group() as self._tasks:
             found = await self.backend.recover()
             for name in found.images:
                 self.images.pull(name)
@@ -78,7 +82,13 @@ class Core:
                 containers=len(found.containers),
                 note="for development: not a container runtime",
             )
-            yield
+            try:
+                yield
+            except Exception as exc:  # noqa: BLE001 - raised again below, outside the group
+                fault = exc
+            self._tasks.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
 
     async def through(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work of a call, between the hooks.
@@ -88,12 +98,14 @@ class Core:
         """
         self.calls[call.method] = self.calls.get(call.method, 0) + 1
         await self.backend.pace(call.method)
-        await self.hooks.before(call)
-        try:
-            answer = await work()
-        except OSError as exc:
-            raise Internal(str(exc)) from exc
-        return await self.hooks.after(call, answer)
+
+        async def run() -> T:
+            try:
+                return await work()
+            except OSError as exc:
+                raise Internal(str(exc)) from exc
+
+        return await self.hooks.around(call, Work(run, self._tasks))
 
     # -- sandboxes
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -69,6 +71,8 @@ class EventHub:
         self._hooks = hooks
         self._capacity = capacity
         self._subscriptions: set[Subscription] = set()
+        self._late: list[tuple[float, int, v1.ContainerEventResponse]] = []
+        self._numbers = itertools.count()
 
     @property
     def has_subscribers(self) -> bool:
@@ -89,9 +93,16 @@ class EventHub:
     def publish(self, event: v1.ContainerEventResponse) -> None:
         """Tell all subscribers."""
         loop = asyncio.get_running_loop()
-        for delay, delivered in self._hooks.deliver(event):
+        try:
+            deliveries = tuple(self._hooks.deliver(event))
+        except RpcError as exc:
+            self.cut(exc)
+            return
+        for delay, delivered in deliveries:
             if delay > 0:
-                loop.call_later(delay, self._put, delivered)
+                due = loop.time() + delay
+                heapq.heappush(self._late, (due, next(self._numbers), delivered))
+                loop.call_at(due, self._put_next)
             else:
                 self._put(delivered)
 
@@ -99,6 +110,10 @@ class EventHub:
         """End all streams with an error."""
         for subscription in tuple(self._subscriptions):
             subscription.cut(error)
+
+    def _put_next(self) -> None:
+        # One for each timer. Timers of the same moment fire in any order, the heap is in order.
+        self._put(heapq.heappop(self._late)[2])
 
     def _put(self, event: v1.ContainerEventResponse) -> None:
         for subscription in tuple(self._subscriptions):

@@ -51,10 +51,8 @@ class EmbeddedImages:
     ) -> str:
         """Have an image from now on; returns its id. Credentials are not looked at."""
         del auth
-        uid = ""
-        if sandbox_config is not None and sandbox_config.metadata is not None:
-            uid = sandbox_config.metadata.uid
-        call = Call("PullImage", uid, subject=image.image)
+        pod = (sandbox_config.metadata if sandbox_config else None) or v1.PodSandboxMetadata()
+        call = Call("PullImage", pod.uid, "", image.image, pod.name, pod.namespace)
         return await self.core.through(call, partial(self._pull, image.image))
 
     async def remove_image(self, image: v1.ImageSpec) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -68,8 +69,8 @@ class EmbeddedRuntime(StatsCalls):
         if runtime_handler:
             msg = f'failed to get sandbox runtime: no runtime for "{runtime_handler}" is configured'
             raise InvalidArgument(msg)
-        uid = config.metadata.uid if config.metadata else ""
-        call = Call("RunPodSandbox", pod_uid=uid)
+        pod = config.metadata or v1.PodSandboxMetadata()
+        call = Call("RunPodSandbox", pod.uid, pod_name=pod.name, namespace=pod.namespace)
         return await self.core.through(
             call, partial(self.core.run_sandbox, config, runtime_handler)
         )
@@ -95,13 +96,15 @@ class EmbeddedRuntime(StatsCalls):
         self, where: v1.PodSandboxFilter | None = None
     ) -> Sequence[v1.PodSandbox]:
         """List the sandboxes that match; one that did not change is the same object."""
-        return await self._call("ListPodSandbox", partial(self._list_sandboxes, where))
+        call = self._about_labels("ListPodSandbox", where)
+        return await self.core.through(call, partial(self._list_sandboxes, where))
 
     async def stream_pod_sandboxes(
         self, where: v1.PodSandboxFilter | None = None
     ) -> Sequence[v1.PodSandbox]:
         """The same list."""
-        return await self._call("StreamPodSandboxes", partial(self._list_sandboxes, where))
+        call = self._about_labels("StreamPodSandboxes", where)
+        return await self.core.through(call, partial(self._list_sandboxes, where))
 
     async def update_pod_sandbox_resources(
         self,
@@ -125,8 +128,7 @@ class EmbeddedRuntime(StatsCalls):
         """Create a container without starting it; returns its id."""
         del sandbox_config  # the sandbox's own is used
         name = config.metadata.name if config.metadata else ""
-        uid = self._about_sandbox("CreateContainer", pod_sandbox_id).pod_uid
-        call = Call("CreateContainer", uid, name, pod_sandbox_id)
+        call = replace(self._about_sandbox("CreateContainer", pod_sandbox_id), container=name)
         return await self.core.through(call, partial(self.core.create, pod_sandbox_id, config))
 
     async def start_container(self, container_id: str) -> None:
@@ -155,13 +157,15 @@ class EmbeddedRuntime(StatsCalls):
         self, where: v1.ContainerFilter | None = None
     ) -> Sequence[v1.Container]:
         """List the containers that match; one that did not change is the same object."""
-        return await self._call("ListContainers", partial(self._list_containers, where))
+        call = self._about_labels("ListContainers", where)
+        return await self.core.through(call, partial(self._list_containers, where))
 
     async def stream_containers(
         self, where: v1.ContainerFilter | None = None
     ) -> Sequence[v1.Container]:
         """The same list."""
-        return await self._call("StreamContainers", partial(self._list_containers, where))
+        call = self._about_labels("StreamContainers", where)
+        return await self.core.through(call, partial(self._list_containers, where))
 
     async def update_container_resources(
         self,

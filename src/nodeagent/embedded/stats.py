@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from nodeagent.embedded import filters, views
 from nodeagent.embedded.backend import Usage
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from nodeagent.proto.runtime import v1
 
 T = TypeVar("T")
+
+UID_LABEL: Final = "io.kubernetes.pod.uid"
 
 
 async def nothing() -> None:
@@ -94,13 +97,23 @@ class StatsCalls:
 
     def _about_sandbox(self, method: str, sandbox_id: str) -> Call:
         found = self.core.state.find_sandbox(sandbox_id)
-        return Call(method, found.pod_uid if found else "", subject=sandbox_id)
+        if found is None:
+            return Call(method, subject=sandbox_id)
+        pod = found.metadata
+        return Call(method, found.pod_uid, "", sandbox_id, pod.name, pod.namespace)
 
     def _about(self, method: str, container_id: str) -> Call:
         found = self.core.state.find_container(container_id)
         if found is None:
             return Call(method, subject=container_id)
-        return Call(method, found.pod_uid, found.name, container_id)
+        about = self._about_sandbox(method, found.sandbox_id)
+        return replace(about, container=found.name, subject=container_id)
+
+    def _about_labels(
+        self, method: str, where: v1.PodSandboxFilter | v1.ContainerFilter | None
+    ) -> Call:
+        labels = where.label_selector if where is not None else {}
+        return Call(method, labels.get(UID_LABEL, ""))
 
     # -- inner workings
 

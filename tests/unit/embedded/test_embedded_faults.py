@@ -19,6 +19,7 @@ from nodeagent.embedded import (
     Hooks,
     NoFaults,
     SimulatedBackend,
+    Work,
     open_embedded,
     serve_embedded,
 )
@@ -47,12 +48,11 @@ class Scripted(NoFaults):
         self.answers: dict[str, object] = {}
         self.deliveries: list[float] = [0.0]
 
-    async def before(self, call: Call) -> None:
+    async def around(self, call: Call, work: Work[T]) -> T:
         self.calls.append(call)
         if error := self.before_error.get(call.method):
             raise error
-
-    async def after(self, call: Call, answer: T) -> T:
+        answer = await work()
         await anyio.sleep(self.late.get(call.method, 0.0))
         if error := self.after_error.get(call.method):
             raise error
@@ -89,15 +89,19 @@ async def test_a_hook_knows_method_pod_and_container() -> None:
         await client.stop_container(container_id, 1)
         await client.pod_sandbox_status(sandbox_id)
         await client.list_containers()
+        one_pod = {"io.kubernetes.pod.uid": "uid-pod"}
+        await client.list_containers(v1.ContainerFilter(label_selector=one_pod))
         await client.stop_container("unknown", 1)
+    pod = ("pod", "default")
     assert hooks.calls == [
         Call("PullImage", subject=IMAGE),
-        Call("RunPodSandbox", "uid-pod"),
-        Call("CreateContainer", "uid-pod", "main", sandbox_id),
-        Call("StartContainer", "uid-pod", "main", container_id),
-        Call("StopContainer", "uid-pod", "main", container_id),
-        Call("PodSandboxStatus", "uid-pod", "", sandbox_id),
+        Call("RunPodSandbox", "uid-pod", "", "", *pod),
+        Call("CreateContainer", "uid-pod", "main", sandbox_id, *pod),
+        Call("StartContainer", "uid-pod", "main", container_id, *pod),
+        Call("StopContainer", "uid-pod", "main", container_id, *pod),
+        Call("PodSandboxStatus", "uid-pod", "", sandbox_id, *pod),
         Call("ListContainers"),
+        Call("ListContainers", "uid-pod"),
         Call("StopContainer", "", "", "unknown"),
     ]
 
