@@ -19,6 +19,7 @@ from nodeagent.api import (
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
+    EphemeralContainer,
     Pod,
 )
 from nodeagent.model import ContainerError, ContainerRuntimeStatus, PodRuntimeStatus
@@ -70,7 +71,7 @@ def compute_container_statuses(
     Args:
         pod: the pod the containers belong to.
         status: what the runtime reported.
-        containers: the regular or the init containers of the pod.
+        containers: the regular, the init or the ephemeral containers of the pod.
         old: their statuses as last stored.
         context: runtime name and start errors.
         init: the containers are init containers.
@@ -100,6 +101,8 @@ def _one(
     else:
         shown = _without_record(pod, container, old, context)
     shown = _with_reason(pod, container, records, shown, context)
+    if isinstance(container, EphemeralContainer):
+        return shown  # it serves nobody: never ready
     return _with_readiness(shown, init=init, sidecar=is_sidecar(container))
 
 
@@ -133,7 +136,7 @@ def _without_record(
         started_at=was_running.started_at if was_running else None,
         container_id=old.container_id if old is not None else container_id,
     )
-    if not restartable(pod, container, VANISHED_EXIT_CODE):
+    if not _may_run_again(pod, container, VANISHED_EXIT_CODE):
         # It ran, its record is gone and it may not run twice: it has ended.
         return replace(shown, state=ContainerState(terminated=vanished))
     if was_running is None or shown.last_state.terminated is not None:
@@ -252,9 +255,14 @@ def _will_restart(
         case Seen.RUNNING:
             return False
         case Seen.EXITED:
-            return restartable(pod, container, newest.exit_code)
+            return _may_run_again(pod, container, newest.exit_code)
         case _:
             return True
+
+
+def _may_run_again(pod: Pod, container: Container, exit_code: int) -> bool:
+    # A debugging container runs once, whatever the pod's policy.
+    return not isinstance(container, EphemeralContainer) and restartable(pod, container, exit_code)
 
 
 def _with_readiness(shown: ContainerStatus, *, init: bool, sidecar: bool) -> ContainerStatus:

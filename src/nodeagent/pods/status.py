@@ -71,6 +71,9 @@ def generate_pod_status(
     init_statuses = compute_container_statuses(
         pod, runtime, pod.spec.init_containers, old.init_container_statuses, context, init=True
     )
+    ephemeral_statuses = compute_container_statuses(
+        pod, runtime, pod.spec.ephemeral_containers, old.ephemeral_container_statuses, context
+    )
     phase = compute_phase(
         pod,
         (*statuses, *init_statuses),
@@ -101,6 +104,7 @@ def generate_pod_status(
         start_time=old.start_time,
         container_statuses=statuses,
         init_container_statuses=init_statuses,
+        ephemeral_container_statuses=ephemeral_statuses,
         qos_class=pod.status.qos_class or qos_class,
     )
 

@@ -170,6 +170,9 @@ def normalise(pod: Pod, status: PodStatus) -> PodStatus:
         status,
         container_statuses=tuple(_cut(s, limit) for s in status.container_statuses),
         init_container_statuses=tuple(_cut(s, limit) for s in status.init_container_statuses),
+        ephemeral_container_statuses=tuple(
+            _cut(s, limit) for s in status.ephemeral_container_statuses
+        ),
     )
 
 

@@ -163,10 +163,12 @@ class PodSync:
             self._record(pod, "Warning", "NetworkNotReady", f"network is not ready: {network}")
             raise NetworkNotReadyError(network)
         volumes = await self._mount(pod)
+        # What this sync starts is in no record that the status below is made from.
+        ran = dict(self._ran_once(PodUID(pod.metadata.uid)))
         outcome = await self._runtime.sync_pod(pod, status, volumes)
         if outcome.errors:
             # Why a container waits is shown at once, not at the next sync.
-            self._store(pod, self._without_refusal(self._generate(pod, status)))
+            self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
         if (error := outcome.error()) is not None:
             raise error
         return False
@@ -222,7 +224,14 @@ class PodSync:
         self._statuses.terminate_pod(pod)
         self._journal.record("sync", "PodTerminated", pod.metadata.uid)
 
-    def _generate(self, pod: Pod, status: PodRuntimeStatus, *, final: bool = False) -> PodStatus:
+    def _generate(
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        *,
+        final: bool = False,
+        ran: Mapping[str, str] | None = None,
+    ) -> PodStatus:
         uid = PodUID(pod.metadata.uid)
 
         def reason(container: str) -> ContainerError | None:
@@ -232,7 +241,9 @@ class PodSync:
             pod,
             status,
             self._statuses.get(uid) or pod.status,
-            StatusContext(self._runtime_name(), reason, self._ran_once(uid)),
+            StatusContext(
+                self._runtime_name(), reason, self._ran_once(uid) if ran is None else ran
+            ),
             self._node(),
             qos_class=self._qos_class(pod),
             active_for=self._statuses.active_for(uid),
@@ -260,6 +271,11 @@ class PodSync:
                 "init_container",
                 before.init_container_statuses if before else (),
                 now.init_container_statuses,
+            ),
+            (
+                "ephemeral_container",
+                before.ephemeral_container_statuses if before else (),
+                now.ephemeral_container_statuses,
             ),
         ):
             known = by_name(old)

@@ -34,6 +34,7 @@ from nodeagent.runtime.plan import Plan, changed_message, probe_message
 from nodeagent.runtime.restart import (
     asks_for_restart_of_all,
     effective_policy,
+    ran_already,
     restarts_after_kill,
     should_restart,
 )
@@ -148,7 +149,7 @@ def _plan_new_sandbox(
 ) -> None:
     plan.kill_pod = True
     plan.create_sandbox = True
-    if pod.spec.restart_policy == NEVER and plan.attempt != 0 and status.containers:
+    if pod.spec.restart_policy == NEVER and _has_begun(plan, pod, status, ran_before):
         plan.create_sandbox = False
         return
     candidates = [
@@ -162,29 +163,26 @@ def _plan_new_sandbox(
         plan.starts.update(c.name for c in candidates)
 
 
+def _has_begun(
+    plan: Plan, pod: Pod, status: PodRuntimeStatus, ran_before: Mapping[str, str]
+) -> bool:
+    """Whether anything of the pod was in an earlier sandbox, as far as anyone knows."""
+    if plan.attempt != 0 and status.containers:
+        return True
+    return any(
+        ran_already(pod, c, status.latest(c.name), ran_before) for c in pod.spec.init_containers
+    )
+
+
 def _runs_in_new_sandbox(
     pod: Pod, container: Container, status: PodRuntimeStatus, ran_before: Mapping[str, str]
 ) -> bool:
     latest = status.latest(container.name)
-    if _ran_already(pod, container, latest, ran_before):
+    if ran_already(pod, container, latest, ran_before):
         return False
     if latest is None or latest.state is not ContainerState.EXITED:
         return True
     return not (effective_policy(pod, container) == ON_FAILURE and latest.exit_code == 0)
-
-
-def _ran_already(
-    pod: Pod,
-    container: Container,
-    latest: ContainerRuntimeStatus | None,
-    ran_before: Mapping[str, str],
-) -> bool:
-    """Whether the container may run once, and did so in an instance that is gone."""
-    if container.name not in ran_before or effective_policy(pod, container) != NEVER:
-        return False
-    if latest is None:
-        return True
-    return latest.state is ContainerState.CREATED and latest.id != ran_before[container.name]
 
 
 def _ever_lived(pod: Pod, status: PodRuntimeStatus, ran_before: Mapping[str, str]) -> bool:
@@ -203,10 +201,12 @@ def _plan_containers(
     ran_before: Mapping[str, str],
 ) -> None:
     plan.ephemeral_starts.update(
-        c.name for c in pod.spec.ephemeral_containers if status.latest(c.name) is None
+        c.name
+        for c in pod.spec.ephemeral_containers
+        if status.latest(c.name) is None and c.name not in ran_before
     )
     _plan_strangers(plan, pod, status)
-    initialised = plan_init(plan, pod, status, probes.liveness, probes.startup)
+    initialised = plan_init(plan, pod, status, probes.liveness, probes.startup, ran_before)
     if plan.kill_pod or not initialised:
         return
     kept = 0
@@ -245,7 +245,7 @@ def _plan_regular(
     """Plan one regular container; True when it runs and is left alone."""
     name = container.name
     latest = status.latest(name)
-    if _ran_already(pod, container, latest, ran_before):
+    if ran_already(pod, container, latest, ran_before):
         return False
     if latest is None:
         if should_restart(pod, container, None):

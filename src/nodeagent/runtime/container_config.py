@@ -45,6 +45,7 @@ class ContainerInputs:
         image: what the runtime says about the image.
         volumes: the pod's volumes by name.
         files: what the agent mounts itself.
+        target: id of the container whose processes this one sees; "" for none.
     """
 
     attempt: int
@@ -52,6 +53,7 @@ class ContainerInputs:
     image: v1.Image | None
     volumes: Mapping[str, MountedVolume]
     files: ManagedFiles
+    target: str = ""
 
 
 def build_container_config(
@@ -86,7 +88,9 @@ def build_container_config(
         tty=container.tty,
         linux=v1.LinuxContainerConfig(
             resources=container_resources(pod, container, settings, host),
-            security_context=container_security(pod, container, inputs.image, host),
+            security_context=container_security(
+                pod, container, inputs.image, host, target=inputs.target
+            ),
         ),
     )
 

@@ -20,7 +20,7 @@ from nodeagent.model.actions import ContainerToKill, KillReason
 from nodeagent.model.restart import NEVER, is_sidecar, restartable
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.plan import Plan, changed_message, probe_message
-from nodeagent.runtime.restart import effective_policy, init_failed
+from nodeagent.runtime.restart import effective_policy, init_failed, ran_already
 
 Results = Mapping[str, ProbeResult]
 
@@ -28,11 +28,17 @@ _ALIVE: Final = (ContainerState.CREATED, ContainerState.RUNNING)
 
 
 def plan_init(
-    plan: Plan, pod: Pod, status: PodRuntimeStatus, liveness: Results, startup: Results
+    plan: Plan,
+    pod: Pod,
+    status: PodRuntimeStatus,
+    liveness: Results,
+    startup: Results,
+    ran_before: Mapping[str, str],
 ) -> bool:
     """Plan the init containers, last to first; True when the regular ones may run.
 
-    Sets ``plan.kill_pod`` when an init container failed for good.
+    Sets ``plan.kill_pod`` when an init container failed for good, or when one that may run
+    once did so and nobody knows how it ended.
     """
     inits = pod.spec.init_containers
     if not inits:
@@ -46,6 +52,9 @@ def plan_init(
         container = inits[index]
         latest = status.latest(container.name)
         sidecar = is_sidecar(container)
+        if not seen_later and ran_already(pod, container, latest, ran_before):
+            plan.give_up()
+            return False
         if latest is None:
             if sidecar and seen_later:
                 plan.init_starts.add(container.name)

@@ -5,9 +5,10 @@ Pure functions on the spec and on a container's newest record.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from nodeagent.api import Container, Pod
+from nodeagent.api import Container, EphemeralContainer, Pod
 from nodeagent.model import ContainerRuntimeStatus, ContainerState
 from nodeagent.model.restart import (
     ALWAYS,
@@ -41,6 +42,32 @@ def should_restart(pod: Pod, container: Container, latest: ContainerRuntimeStatu
 def restarts_after_kill(pod: Pod, container: Container) -> bool:
     """Whether a container killed for a failed probe runs again; exit codes do not matter."""
     return effective_policy(pod, container) != NEVER
+
+
+def runs_once(pod: Pod, container: Container) -> bool:
+    """Whether the container may run in one instance only, whatever becomes of its record."""
+    return isinstance(container, EphemeralContainer) or effective_policy(pod, container) == NEVER
+
+
+def ran_already(
+    pod: Pod,
+    container: Container,
+    latest: ContainerRuntimeStatus | None,
+    ran_before: Mapping[str, str],
+) -> bool:
+    """Whether the container may run once, and did so in an instance that is gone.
+
+    Args:
+        pod: its pod.
+        container: its spec.
+        latest: its newest record.
+        ran_before: ids of containers that ran by our own record, by name.
+    """
+    if container.name not in ran_before or not runs_once(pod, container):
+        return False
+    if latest is None:
+        return True
+    return latest.state is ContainerState.CREATED and latest.id != ran_before[container.name]
 
 
 def init_failed(latest: ContainerRuntimeStatus) -> bool:

@@ -31,19 +31,28 @@ READONLY_PATHS: Final = (
 )
 
 
-def namespace_options(pod: Pod) -> v1.NamespaceOption:
-    """Which namespaces the pod has for itself and which it shares with the host."""
+def namespace_options(pod: Pod, target: str = "") -> v1.NamespaceOption:
+    """Which namespaces the pod has for itself and which it shares with the host.
+
+    Args:
+        pod: the pod.
+        target: id of a container whose process namespace is entered, when each container of
+            the pod has its own.
+    """
     spec = pod.spec
     if spec.host_pid:
         pid = v1.NamespaceMode.NODE
     elif spec.share_process_namespace:
         pid = v1.NamespaceMode.POD
+    elif target:
+        pid = v1.NamespaceMode.TARGET
     else:
         pid = v1.NamespaceMode.CONTAINER
     return v1.NamespaceOption(
         network=v1.NamespaceMode.NODE if spec.host_network else v1.NamespaceMode.POD,
         ipc=v1.NamespaceMode.NODE if spec.host_ipc else v1.NamespaceMode.POD,
         pid=pid,
+        target_id=target if pid is v1.NamespaceMode.TARGET else "",
     )
 
 
@@ -65,7 +74,7 @@ def sandbox_security(pod: Pod) -> v1.LinuxSandboxSecurityContext:
 
 
 def container_security(
-    pod: Pod, container: Container, image: v1.Image | None, host: HostFacts
+    pod: Pod, container: Container, image: v1.Image | None, host: HostFacts, *, target: str = ""
 ) -> v1.LinuxContainerSecurityContext:
     """The container's security settings: the image's user, and the usual protections.
 
@@ -74,9 +83,10 @@ def container_security(
         container: whether it is privileged.
         image: what the runtime says about the image; gives the user.
         host: gives the paths that are masked because they exist.
+        target: id of the container whose processes this one sees; "" for none.
     """
     context = v1.LinuxContainerSecurityContext(
-        namespace_options=namespace_options(pod),
+        namespace_options=namespace_options(pod, target),
         privileged=is_privileged(container),
         seccomp=v1.SecurityProfile(profile_type=v1.SecurityProfileProfileType.Unconfined),
         seccomp_profile_path="unconfined",

@@ -12,7 +12,7 @@ import anyio
 from anyio import to_thread
 
 from nodeagent.aio import linger
-from nodeagent.api import Container, Pod
+from nodeagent.api import Container, EphemeralContainer, Pod
 from nodeagent.cri.pods import runtime_container
 from nodeagent.model import (
     ContainerID,
@@ -21,7 +21,6 @@ from nodeagent.model import (
     PodUID,
     RuntimeContainer,
 )
-from nodeagent.model.restart import NEVER
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
@@ -44,7 +43,7 @@ from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.hosts_file import write_hosts_file
 from nodeagent.runtime.images import EnsuredImage, ImageManager, ImageRequest
 from nodeagent.runtime.logs import container_log, link_log, make_log_dir, next_attempt, pod_log_dir
-from nodeagent.runtime.restart import effective_policy
+from nodeagent.runtime.restart import runs_once
 from nodeagent.runtime.sandbox_config import pod_hostname
 from nodeagent.runtime.sandboxes import ReadySandbox
 
@@ -217,7 +216,9 @@ class ContainerStarter:
     ) -> ContainerID:
         context, pod, container = self._context, request.pod, request.container
         files = await self._files(request, attempt)
-        inputs = ContainerInputs(attempt, image.ref, image.image, request.volumes, files)
+        inputs = ContainerInputs(
+            attempt, image.ref, image.image, request.volumes, files, _target(request)
+        )
         config = build_container_config(pod, container, inputs, context.settings, context.host)
         began = anyio.current_time()
         context.records.unmark_started(request.uid, container.name)
@@ -274,7 +275,7 @@ class ContainerStarter:
     ) -> None:
         cid, attempt = created
         context, pod, name = self._context, request.pod, request.container.name
-        if effective_policy(pod, request.container) == NEVER:
+        if runs_once(pod, request.container):
             context.records.mark_started(request.uid, name, cid)
             # On disk before it runs: also an agent that dies now must not start it twice.
             await context.persist()
@@ -305,6 +306,18 @@ class ContainerStarter:
             )
         except OSError as error:
             self._context.log.warning("log_link_failed", pod=str(who), error=str(error))
+
+
+def _target(request: StartRequest) -> str:
+    """Id of the container whose processes a debugging container wants to see; "" for none."""
+    container = request.container
+    if not isinstance(container, EphemeralContainer) or not container.target_container_name:
+        return ""
+    target = request.status.latest(container.target_container_name)
+    if target is None:
+        message = f"unable to find target container {container.target_container_name}"
+        raise ContainerStartError(Waiting.CONFIG, message)
+    return target.id
 
 
 def _termination_log(directory: Path) -> Path:

@@ -16,6 +16,7 @@ from nodeagent.runtime import names
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import SyncReason, describe
 from nodeagent.runtime.grace import container_grace, stop_timeout
+from nodeagent.runtime.stop_order import StopOrder, stops_after
 from nodeagent.runtime.strays import Strays
 
 
@@ -56,7 +57,12 @@ class Stopper:
         self._context = context
 
     async def stop_container(
-        self, pod: Pod | None, uid: str, victim: Victim, grace_override: int | None = None
+        self,
+        pod: Pod | None,
+        uid: str,
+        victim: Victim,
+        grace_override: int | None = None,
+        order: StopOrder | None = None,
     ) -> None:
         """Stop one container; one that is gone counts as stopped.
 
@@ -65,6 +71,7 @@ class Stopper:
             uid: its pod.
             victim: the container.
             grace_override: seconds it may take, whatever the spec says.
+            order: what it has to wait for, out of its grace.
 
         Raises:
             RpcError: the runtime could not stop it.
@@ -76,6 +83,8 @@ class Stopper:
         if grace_override is not None:
             grace = grace_override
         began = anyio.current_time()
+        if order is not None and grace > 0:
+            grace -= await order.wait_turn(victim.id, grace)
         timeout = stop_timeout(grace)
         context.note("ContainerKilling", uid, victim.message, container=victim.name, grace=timeout)
         try:
@@ -93,6 +102,8 @@ class Stopper:
             container=victim.name,
             id=victim.id,
         )
+        if order is not None:
+            order.stopped(victim.id)
         context.acted(uid, "container killed")
 
     async def kill_pod(
@@ -103,7 +114,7 @@ class Stopper:
         *,
         unseen: bool = True,
     ) -> None:
-        """Stop all containers of a pod side by side, then its sandboxes.
+        """Stop all containers of a pod side by side, sidecars last, then its sandboxes.
 
         Args:
             pod: the spec; None when it is gone.
@@ -116,10 +127,11 @@ class Stopper:
         """
         victims, sandboxes = await self._all_of(status, unseen=unseen)
         failures: list[_Failure] = []
+        order = StopOrder(stops_after(pod, ((v.id, v.name) for v in victims)))
 
         async def stop(victim: Victim) -> None:
             try:
-                await self.stop_container(pod, status.uid, victim, grace_override)
+                await self.stop_container(pod, status.uid, victim, grace_override, order)
             except RpcError as error:
                 failures.append(_Failure(f"container {victim.name}", error))
 

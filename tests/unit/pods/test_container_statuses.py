@@ -13,6 +13,7 @@ from nodeagent.api import (
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStatus,
+    EphemeralContainer,
     ObjectMeta,
     Pod,
     PodSpec,
@@ -96,6 +97,17 @@ def test_regular_containers_stand_by_name() -> None:
         pod(), PodRuntimeStatus(PodUID("u")), pod().spec.containers, (), NOTHING
     )
     assert [s.name for s in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize("state", [Seen.RUNNING, Seen.EXITED])
+def test_an_ephemeral_container_is_never_ready_and_never_waits_for_a_restart(state: Seen) -> None:
+    """phase.md, PS16."""
+    debug = EphemeralContainer(name="a", image="img")
+    context = StatusContext("containerd", lambda _name: ContainerError("CrashLoopBackOff", "x"))
+    runtime = PodRuntimeStatus(PodUID("u"), containers=(record(state, code=1),))
+    (found,) = compute_container_statuses(pod(), runtime, (debug,), (), context)
+    assert found.state.waiting is None
+    assert (found.ready, found.started) == (False, None)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,9 @@ class Oracle:
 
     def renewed(self, base: Expected) -> Expected:
         nothing = Expected(True, False, base.sandbox_id, base.attempt)
-        if self.spec.restart_policy == "Never" and base.attempt and self.status.containers:
+        begun = base.attempt > 0 and bool(self.status.containers)
+        begun = begun or any(map(self.had_its_only_run, self.spec.init_containers))
+        if self.spec.restart_policy == "Never" and begun:
             return nothing
         wanted = [c for c in self.spec.containers if not self.done_for_good(c)]
         lived = any(
@@ -171,7 +173,11 @@ class Oracle:
 
     def in_place(self, base: Expected) -> Expected:
         give_up = Expected(True, False, base.sandbox_id, base.attempt)
-        ephemeral = tuple(c.name for c in self.spec.ephemeral_containers if self.latest(c) is None)
+        ephemeral = tuple(
+            c.name
+            for c in self.spec.ephemeral_containers
+            if self.latest(c) is None and c.name not in self.ran_before
+        )
         running = self.status.running
         kills: set[tuple[str, str]] = {
             (c.id, "")
@@ -236,6 +242,9 @@ class Oracle:
         kills: set[tuple[str, str]] = set()
         over = not inits or any(self.state(c) in (CREATED, RUNNING) for c in self.spec.containers)
         front = max((i for i, c in enumerate(inits) if self.latest(c)), default=None)
+        ahead = inits[front or 0 :] if not over else ()
+        if any(map(self.had_its_only_run, ahead)):
+            return None
         if front is None and not over:
             return {inits[0].name}, kills, False
         for index, container in enumerate(inits):

@@ -351,6 +351,43 @@ class TestInitContainers:
         assert [k.reason for k in actions.containers_to_kill] == [KillReason.NONE]
         assert actions.init_containers_to_start == ("side",)
 
+    def test_one_that_ran_once_and_left_no_trace_ends_the_pod(self) -> None:
+        pod = make_pod(init_containers=INITS, restart_policy="Never")
+        for seen in (status(), PodRuntimeStatus(UID)):
+            actions = compute_pod_actions(pod, seen, ran_before={"one": "c-gone"})
+            assert actions.kill_pod
+            assert not actions.create_sandbox
+        later = compute_pod_actions(pod, status(record("two")), ran_before={"one": "c-gone"})
+        assert later.init_containers_to_start == ("side",)
+
+
+class TestEphemeralContainers:
+    """docs/behaviour/runtime.md, "Actions"."""
+
+    DEBUG = EphemeralContainer(name="debug", image="busybox")
+
+    def test_they_start_beside_whatever_runs_and_while_init_goes_on(self) -> None:
+        pod = make_pod(init_containers=INITS, ephemeral_containers=(self.DEBUG,))
+        assert compute_pod_actions(pod, status(record("one"))).ephemeral_containers_to_start == (
+            "debug",
+        )
+
+    @pytest.mark.parametrize("state", [CREATED, RUNNING, EXITED, UNKNOWN])
+    def test_they_never_start_again(self, state: ContainerState) -> None:
+        pod = make_pod(ephemeral_containers=(self.DEBUG,))
+        actions = compute_pod_actions(pod, status(record(), record("debug", state)))
+        assert actions.ephemeral_containers_to_start == ()
+
+    def test_not_even_when_their_record_is_gone(self) -> None:
+        pod = make_pod(ephemeral_containers=(self.DEBUG,))
+        actions = compute_pod_actions(pod, status(record()), ran_before={"debug": "c-gone"})
+        assert actions.ephemeral_containers_to_start == ()
+
+    def test_they_do_not_keep_a_pod_alive(self) -> None:
+        pod = make_pod(ephemeral_containers=(self.DEBUG,), restart_policy="Never")
+        actions = compute_pod_actions(pod, status(record(state=EXITED), record("debug")))
+        assert actions.kill_pod
+
 
 codes = st.sampled_from([0, 1, 42])
 rules = st.builds(
@@ -438,7 +475,10 @@ def test_the_code_agrees_with_a_second_statement_of_the_tables(
     )
     results = ProbeResults(liveness, startup)
     ran = data.draw(
-        st.dictionaries(st.sampled_from(["c0", "c1", "c2"]), st.sampled_from(["gone", *ids]))
+        st.dictionaries(
+            st.sampled_from(["c0", "c1", "c2", "i0", "i1", "i2", "e0"]),
+            st.sampled_from(["gone", *ids]),
+        )
     )
     actions = compute_pod_actions(
         pod, seen, probes=results, restart_all=restart_all, ran_before=ran

@@ -18,6 +18,7 @@ from nodeagent.api import (
     EnvFromSource,
     EnvVar,
     EnvVarSource,
+    EphemeralContainer,
     HostPathVolumeSource,
     ObjectFieldSelector,
     Pod,
@@ -103,12 +104,20 @@ def test_a_plain_pod_is_supported() -> None:
         os=PodOS(name="linux"),
         share_process_namespace=False,
         host_users=True,
+        init_containers=(make_container("first"), make_container("side", restart_policy="Always")),
+        ephemeral_containers=(
+            EphemeralContainer(name="debug", image="busybox", target_container_name="web"),
+        ),
     )
     assert unsupported_fields(pod) == []
 
 
 _CASES: list[tuple[str, Pod]] = [
-    ("spec.initContainers", make_pod(init_containers=(make_container("init"),))),
+    ("spec.initContainers[0].tty", make_pod(init_containers=(make_container("i", tty=True),))),
+    (
+        "spec.ephemeralContainers[0].stdin",
+        make_pod(ephemeral_containers=(EphemeralContainer(name="debug", stdin=True),)),
+    ),
     ("spec.hostPID", make_pod(host_pid=True)),
     ("spec.shareProcessNamespace", make_pod(share_process_namespace=True)),
     ("spec.hostUsers", make_pod(host_users=False)),

@@ -1,0 +1,225 @@
+"""The life of a pod, from its first init container to its last sidecar, in a whole ring.
+
+What is checked is what a user sees: statuses, conditions, restart counts, and the order in
+which containers start and stop (docs/pod-lifecycle.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from ring import Ring, phase, ring
+
+from nodeagent.api import Container, ContainerStatus, EphemeralContainer, Pod
+from nodeagent.embedded import Script, SimulatedBackend
+from nodeagent.testing import make_container, make_pod
+
+pytestmark = pytest.mark.anyio
+
+ONCE = Script(exits=[(3.0, 0)])
+
+
+def sidecar(name: str) -> Container:
+    return make_container(name, restart_policy="Always")
+
+
+def steps(node: Ring, what: str) -> list[tuple[str, float]]:
+    """Containers to which the agent did it, in order, and when."""
+    found = node.agent.journal.select("uid-web")
+    mine = (r for r in found if r.component == "runtime" and r.what == what)
+    return [(str((r.fields or {})["container"]), r.at) for r in mine]
+
+
+def order(node: Ring, what: str) -> list[str]:
+    """Names of the containers to which the agent did it, in order."""
+    return [name for name, _ in steps(node, what)]
+
+
+def init_status(node: Ring, container: str) -> ContainerStatus:
+    pod = node.pod("web")
+    found = pod.status.init_container_statuses if pod is not None else ()
+    return next((s for s in found if s.name == container), ContainerStatus())
+
+
+def waiting(status: ContainerStatus) -> str:
+    return status.state.waiting.reason if status.state.waiting is not None else ""
+
+
+def initialized(pod: Pod | None) -> str:
+    assert pod is not None
+    return next(c.status for c in pod.status.conditions if c.type == "Initialized")
+
+
+class TestInitContainers:
+    """docs/behaviour/runtime.md, "Init containers"."""
+
+    async def test_they_run_one_after_the_other_before_the_others(self, tmp_path: Path) -> None:
+        pod = make_pod("web", init_containers=(make_container("one"), make_container("two")))
+        backend = SimulatedBackend({"one": ONCE, "two": ONCE})
+        async with ring(tmp_path, pod, backend=backend) as node:
+            await node.until(lambda: order(node, "ContainerStarted") == ["one"])
+            await node.until(lambda: init_status(node, "one").state.running is not None)
+            assert phase(node.pod("web")) == "Pending"
+            assert waiting(node.status("web")) == "PodInitializing"
+            assert initialized(node.pod("web")) == "False"
+            await node.running("web")
+            assert order(node, "ContainerStarted") == ["one", "two", "main"]
+            started = dict(steps(node, "ContainerStarted"))
+            assert started["two"] - started["one"] >= 3
+            assert started["main"] - started["two"] >= 3
+            await node.until(lambda: initialized(node.pod("web")) == "True")
+            for name in ("one", "two"):
+                end = init_status(node, name).state.terminated
+                assert end is not None
+                assert (end.exit_code, end.reason) == (0, "Completed")
+                assert init_status(node, name).ready
+
+    async def test_one_that_fails_is_tried_again_with_a_back_off(self, tmp_path: Path) -> None:
+        pod = make_pod("web", init_containers=(make_container("one"),))
+        tries = Script(exits=[(1.0, 1), (1.0, 1), (1.0, 0)])
+        async with ring(tmp_path, pod, backend=SimulatedBackend({"one": tries})) as node:
+            await node.until(lambda: waiting(init_status(node, "one")) == "CrashLoopBackOff")
+            assert phase(node.pod("web")) == "Pending"
+            last = init_status(node, "one").last_state.terminated
+            assert last is not None
+            assert last.exit_code == 1
+            await node.running("web")
+            assert init_status(node, "one").restart_count == 2
+            assert order(node, "ContainerStarted") == ["one", "one", "one", "main"]
+
+    async def test_one_that_fails_for_good_fails_the_pod(self, tmp_path: Path) -> None:
+        pod = make_pod(
+            "web",
+            restart="Never",
+            init_containers=(make_container("one"), sidecar("side"), make_container("two")),
+        )
+        scripts = {"one": ONCE, "two": Script(exits=[(1.0, 7)])}
+        async with ring(tmp_path, pod, backend=SimulatedBackend(scripts)) as node:
+            await node.until(lambda: phase(node.pod("web")) == "Failed")
+            end = init_status(node, "two").state.terminated
+            assert end is not None
+            assert end.exit_code == 7
+            await node.until(lambda: not node.ids("web"))
+            await anyio.sleep(300)
+            assert phase(node.pod("web")) == "Failed"
+            assert order(node, "ContainerStarted") == ["one", "side", "two"]
+            assert waiting(node.status("web")) == "PodInitializing"
+
+    async def test_they_run_again_in_a_new_sandbox(self, tmp_path: Path) -> None:
+        pod = make_pod("web", init_containers=(make_container("one"),))
+        async with ring(
+            tmp_path, pod, backend=SimulatedBackend({"one": Script([(1.0, 0)], repeat=True)})
+        ) as node:
+            await node.running("web")
+            (sandbox,) = node.runtime.core.state.sandboxes.values()
+            await node.runtime.core.stop_sandbox(sandbox.id)
+            await node.until(lambda: order(node, "ContainerStarted")[2:] == ["one", "main"])
+            await node.running("web")
+            assert len(node.ids("web")) == 1
+
+
+class TestSidecars:
+    """docs/behaviour/runtime.md, "Init containers", "Stop order"."""
+
+    POD = make_pod(
+        "web",
+        make_container("main"),
+        make_container("other"),
+        init_containers=(sidecar("s1"), make_container("init"), sidecar("s2")),
+        grace=20,
+    )
+
+    async def test_they_start_before_and_stop_after_in_reverse_order(self, tmp_path: Path) -> None:
+        backend = SimulatedBackend({"init": ONCE, "main": Script(stop_after=4.0)})
+        async with ring(tmp_path, self.POD, backend=backend) as node:
+            await node.running("web")
+            assert order(node, "ContainerStarted") == ["s1", "init", "s2", "main", "other"]
+            assert len(node.ids("web")) == 4
+            node.source.set()
+            await node.until(lambda: not node.ids("web"))
+            assert order(node, "ContainerKilled") == ["other", "main", "s2", "s1"]
+
+    async def test_one_that_ends_is_started_again_and_the_others_stay(self, tmp_path: Path) -> None:
+        backend = SimulatedBackend({"init": ONCE, "s1": Script(exits=[(10.0, 0)])})
+        async with ring(tmp_path, self.POD, backend=backend) as node:
+            await node.running("web")
+            before = set(node.ids("web"))
+            await node.until(lambda: init_status(node, "s1").restart_count == 1)
+            await node.until(lambda: init_status(node, "s1").ready)
+            assert len(before & set(node.ids("web"))) == 3
+            assert phase(node.pod("web")) == "Running"
+            assert order(node, "ContainerStarted").count("init") == 1
+
+    @pytest.mark.parametrize(("code", "wanted"), [(0, "Succeeded"), (2, "Failed")])
+    async def test_a_job_ends_with_its_regular_containers_and_takes_them_along(
+        self, tmp_path: Path, code: int, wanted: str
+    ) -> None:
+        pod = make_pod("web", restart="Never", init_containers=(sidecar("side"),))
+        backend = SimulatedBackend({"main": Script(exits=[(2.0, code)])})
+        async with ring(tmp_path, pod, backend=backend) as node:
+            await node.until(lambda: phase(node.pod("web")) == wanted)
+            await node.until(lambda: not node.ids("web"))
+            await anyio.sleep(120)
+            assert order(node, "ContainerStarted") == ["side", "main"]
+            assert phase(node.pod("web")) == wanted
+
+    async def test_one_that_ignores_its_end_gets_what_is_left_of_the_grace(
+        self, tmp_path: Path
+    ) -> None:
+        backend = SimulatedBackend(
+            {"init": ONCE, "main": Script(stop_after=8.0), "s2": Script(stop_after=300.0)}
+        )
+        async with ring(tmp_path, self.POD, backend=backend) as node:
+            await node.running("web")
+            began = anyio.current_time()
+            node.source.set()
+            await node.until(lambda: not node.ids("web"))
+            assert 19 < anyio.current_time() - began < 25
+
+
+class TestEphemeralContainers:
+    """docs/behaviour/runtime.md, "Actions"."""
+
+    async def test_one_that_is_added_runs_once_and_shows_its_end(self, tmp_path: Path) -> None:
+        backend = SimulatedBackend({"debug": Script(exits=[(2.0, 3)], repeat=True)})
+        debug = EphemeralContainer(
+            name="debug", image="busybox", image_pull_policy="IfNotPresent",
+            target_container_name="main",
+        )  # fmt: skip
+        async with ring(tmp_path, make_pod("web"), backend=backend) as node:
+            await node.running("web")
+            before = node.ids("web")
+            node.source.set(make_pod("web", ephemeral_containers=(debug,)))
+
+            def ended() -> ContainerStatus | None:
+                pod = node.pod("web")
+                found = pod.status.ephemeral_container_statuses if pod is not None else ()
+                return next((s for s in found if s.state.terminated is not None), None)
+
+            await node.until(ended)
+            await anyio.sleep(300)
+            status = ended()
+            assert status is not None
+            assert status.state.terminated is not None
+            assert status.state.terminated.exit_code == 3
+            assert status.restart_count == 0
+            assert not status.ready
+            assert node.ids("web") == before
+            assert order(node, "ContainerStarted") == ["main", "debug"]
+            assert phase(node.pod("web")) == "Running"
+
+
+async def test_one_that_runs_is_not_taken_for_lost_while_another_cannot_start(
+    tmp_path: Path,
+) -> None:
+    """docs/behaviour/phase.md, "Container statuses"."""
+    bad = make_container("zz", image="busybox:gone", image_pull_policy="Never")
+    pod = make_pod("web", make_container("main"), bad, restart="Never")
+    async with ring(tmp_path, pod) as node:
+        await node.until(lambda: order(node, "ContainerStarted") == ["main"])
+        await node.until(lambda: waiting(node.status("web", "zz")) == "ErrImageNeverPull")
+        await anyio.sleep(60)
+        assert node.status("web").state.running is not None
+        assert node.status("web").ready
