@@ -206,6 +206,7 @@ def build_parts(
         clock=clock,
         on_action=pleg.request_relist,
         persist=checkpoint.save,
+        on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
     )
     checkpoint.add("runtime", runtime_manager)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
@@ -226,6 +227,7 @@ def build_parts(
         clock=clock,
         journal=journal,
         metrics=metrics,
+        waiting_note=runtime_manager.waiting_note,
     )
     queue = WorkQueue()
     workers = PodWorkers(
@@ -370,9 +372,10 @@ def _runtime_settings(config: AgentConfig, root: Path) -> RuntimeSettings:
         cluster_dns=config.cluster_dns,
         cluster_domain=config.cluster_domain,
         images=ImageSettings(
-            serialize_pulls=config.serialize_image_pulls,
+            serialize_pulls=config.pulls_serialized,
             max_parallel_pulls=config.max_parallel_image_pulls,
             pull_qps=config.registry_pull_qps,
             pull_burst=config.registry_burst,
+            pull_timeout=config.image_pull_timeout,
         ),
     )

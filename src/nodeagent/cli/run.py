@@ -24,6 +24,7 @@ _FLAG_OF: Final[Mapping[str, str]] = {
     "static_pod_path": "pod-manifest-path",
     "node_name": "hostname-override",
     "read_only_address": "address",
+    "registry_pull_qps": "registry-qps",
 }
 """Flags whose name is not that of the setting."""
 
@@ -80,6 +81,23 @@ def flag_of(field: str) -> str:
 @click.option("--file-check-frequency", default="20s", show_default=True, type=Duration())
 @click.option("--sync-frequency", default="1m", show_default=True, type=Duration())
 @click.option("--runtime-request-timeout", default="2m", show_default=True, type=Duration())
+@click.option(
+    "--serialize-image-pulls",
+    is_flag=False,
+    flag_value="true",
+    type=Boolean(),
+    help="Pull one image at a time. Default: unless --max-parallel-image-pulls is 2 or more.",
+)
+@click.option(
+    "--max-parallel-image-pulls",
+    default=0,
+    show_default=True,
+    help="Bound on pulls side by side; 0: none.",
+)
+@click.option(
+    "--registry-qps", "registry_pull_qps", default=5, show_default=True, help="0: no limit."
+)
+@click.option("--registry-burst", default=10, show_default=True)
 @click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
 @click.option(
     "--logging-format",

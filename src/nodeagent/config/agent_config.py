@@ -63,10 +63,12 @@ class AgentConfig:
         inspection_concurrency: pods inspected side by side.
         inspection_timeout: seconds after which one pod's inspection is given up.
         runtime_request_timeout: deadline of a runtime call, seconds.
-        serialize_image_pulls: pull one image at a time.
+        serialize_image_pulls: pull one image at a time; None means unless several are
+            allowed by ``max_parallel_image_pulls``.
         max_parallel_image_pulls: bound on parallel pulls; 0 means none.
         registry_pull_qps: pulls per second; 0 means no limit.
         registry_burst: pulls that may come at once.
+        image_pull_timeout: seconds after which a pull is given up; 0 for never.
         resolv_conf: the node's resolver file.
         cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
         cluster_domain: the cluster's domain.
@@ -94,10 +96,11 @@ class AgentConfig:
     inspection_concurrency: int = 16
     inspection_timeout: float = 30.0
     runtime_request_timeout: float = 120.0
-    serialize_image_pulls: bool = True
+    serialize_image_pulls: bool | None = None
     max_parallel_image_pulls: int = 0
     registry_pull_qps: float = 5.0
     registry_burst: int = 10
+    image_pull_timeout: float = 0.0
     resolv_conf: Path | str = Path("/etc/resolv.conf")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
@@ -149,10 +152,21 @@ class AgentConfig:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(name, value, "must be at least 1")
-        for name in ("max_parallel_image_pulls", "registry_pull_qps", "registry_burst"):
+        for name in (
+            "max_parallel_image_pulls",
+            "registry_pull_qps",
+            "registry_burst",
+            "image_pull_timeout",
+        ):
             value = getattr(self, name)
             if value < 0:
                 raise ConfigError(name, value, "must not be negative")
+        if self.serialize_image_pulls and self.max_parallel_image_pulls > 1:
+            raise ConfigError(
+                "max_parallel_image_pulls",
+                self.max_parallel_image_pulls,
+                "must not be more than 1 while images are pulled one at a time",
+            )
 
     def _check_node_name(self) -> None:
         name = self.effective_node_name
@@ -182,6 +196,13 @@ class AgentConfig:
         if self.container_runtime_endpoint not in _EMBEDDED:
             return ""
         return self.container_runtime_endpoint.partition(":")[2] or "process"
+
+    @property
+    def pulls_serialized(self) -> bool:
+        """Whether images are pulled one at a time."""
+        if self.serialize_image_pulls is None:
+            return self.max_parallel_image_pulls <= 1
+        return self.serialize_image_pulls
 
     @property
     def manifest_paths(self) -> tuple[Path, ...]:

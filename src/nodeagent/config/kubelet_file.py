@@ -26,6 +26,8 @@ _DURATIONS: Final = ("file_check_frequency", "sync_frequency", "runtime_request_
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
 _RENAMED: Final = {"address": "read_only_address"}
 """Fields whose setting has another name."""
+_TOGETHER: Final = (("serialize_image_pulls", "max_parallel_image_pulls"),)
+"""Settings that limit each other."""
 
 
 class _Logging(msgspec.Struct, frozen=True, rename="camel"):
@@ -117,8 +119,6 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
         if settings.get(name):
             # An absolute path stays as it is.
             settings[name] = path.parent.absolute() / settings[name]
-    if settings.get("max_parallel_image_pulls", 0) > 1:
-        settings.setdefault("serialize_image_pulls", False)
     settings = {_RENAMED.get(name, name): value for name, value in settings.items()}
     _check(path, settings)
     return settings | _logging(path, file.logging)
@@ -137,12 +137,13 @@ def _duration(path: Path, name: str, text: str) -> float:
 
 def _check(path: Path, settings: Mapping[str, Any]) -> None:
     """Name the file and the field of a bad value, not a flag that nobody gave."""
-    for name, value in settings.items():
+    for names in (*((name,) for name in settings), *_TOGETHER):
         try:
-            AgentConfig(**{name: value})
+            AgentConfig(**{name: settings[name] for name in names if name in settings})
         except ConfigError as error:
-            shown = format_duration(value) if isinstance(value, float) else error.value
-            text = f"{_field(name)}: {shown} {error.allowed}"
+            value = error.value
+            shown = format_duration(value) if isinstance(value, float) else value
+            text = f"{_field(error.field)}: {shown} {error.allowed}"
             raise ConfigError("config", path, text) from error
 
 

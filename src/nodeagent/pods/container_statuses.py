@@ -35,6 +35,10 @@ VANISHED_DELETED: Final = (
 VANISHED_TERMINATED: Final = "The container could not be located when the pod was terminated"
 
 
+def _no_note(_container: str) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class StatusContext:
     """What statuses need beside the pod and its runtime status.
@@ -43,11 +47,13 @@ class StatusContext:
         runtime_name: scheme of container ids (``containerd``).
         reason: why a container could not be started the last time, by container name.
         ran_once: ids of containers that ran and may not run again, by name.
+        note: what a container that is being started waits for, by name; "" for nothing.
     """
 
     runtime_name: str
     reason: Callable[[str], ContainerError | None]
     ran_once: Mapping[str, str] = field(default_factory=dict)
+    note: Callable[[str], str] = _no_note
 
 
 def api_time(nanoseconds: int) -> datetime | None:
@@ -236,10 +242,18 @@ def _with_reason(
         return shown
     error = context.reason(container.name)
     if error is None:
-        return shown
+        return _with_note(shown, context.note(container.name))
     waiting = ContainerStateWaiting(reason=error.reason, message=error.message)
     last = shown.state if shown.state.terminated is not None else shown.last_state
     return replace(shown, state=ContainerState(waiting=waiting), last_state=last)
+
+
+def _with_note(shown: ContainerStatus, note: str) -> ContainerStatus:
+    """Say what a container waits for that is being started."""
+    waiting = shown.state.waiting
+    if waiting is None or not note:
+        return shown
+    return replace(shown, state=ContainerState(waiting=replace(waiting, message=note)))
 
 
 def _will_restart(

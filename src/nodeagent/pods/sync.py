@@ -100,6 +100,7 @@ class PodSync:
         clock: wall clock, for what is shown.
         journal: flight recorder.
         metrics: where starts and ends are counted.
+        waiting_note: what a container that is being started waits for, "" for nothing.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class PodSync:
         clock: Clock,
         journal: Journal,
         metrics: PodMetrics | None = None,
+        waiting_note: Callable[[PodUID, str], str] = lambda _uid, _container: "",
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
@@ -136,6 +138,9 @@ class PodSync:
         self._clock = clock
         self._journal = journal
         self._metrics = metrics or PodMetrics(CollectorRegistry())
+        self._waiting_note = waiting_note
+        # What the runtime side is working on right now.
+        self._at_work: dict[PodUID, tuple[Pod, PodRuntimeStatus, Mapping[str, str]]] = {}
         # Loop time at which each pod that does not run yet was first worked on.
         self._begun: dict[PodUID, float] = {}
 
@@ -165,13 +170,33 @@ class PodSync:
         volumes = await self._mount(pod)
         # What this sync starts is in no record that the status below is made from.
         ran = dict(self._ran_once(PodUID(pod.metadata.uid)))
-        outcome = await self._runtime.sync_pod(pod, status, volumes)
+        outcome = await self._run(pod, status, volumes, ran)
         if outcome.errors:
             # Why a container waits is shown at once, not at the next sync.
             self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
         if (error := outcome.error()) is not None:
             raise error
         return False
+
+    async def _run(
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        volumes: Mapping[str, MountedVolume],
+        ran: Mapping[str, str],
+    ) -> PodSyncResult:
+        uid = PodUID(pod.metadata.uid)
+        self._at_work[uid] = (pod, status, ran)
+        try:
+            return await self._runtime.sync_pod(pod, status, volumes)
+        finally:
+            del self._at_work[uid]
+
+    def refresh(self, uid: PodUID) -> None:
+        """Show anew what a pod waits for while it is being worked on; else do nothing."""
+        if (work := self._at_work.get(uid)) is not None:
+            pod, status, ran = work
+            self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
 
     async def sync_terminating_pod(
         self,
@@ -242,7 +267,10 @@ class PodSync:
             status,
             self._statuses.get(uid) or pod.status,
             StatusContext(
-                self._runtime_name(), reason, self._ran_once(uid) if ran is None else ran
+                self._runtime_name(),
+                reason,
+                self._ran_once(uid) if ran is None else ran,
+                lambda container: self._waiting_note(uid, container),
             ),
             self._node(),
             qos_class=self._qos_class(pod),

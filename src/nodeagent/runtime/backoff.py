@@ -1,4 +1,6 @@
-"""Back-offs in loop time (docs/behaviour/runtime.md, "Crash back-off", "Image back-off").
+"""Back-offs in loop time.
+
+docs/behaviour/runtime.md, "Crash back-off"; docs/behaviour/images.md, "Image back-off".
 
 Plain arithmetic on times that the caller gives: no clock of its own, so it is tested
 without waiting. Wall time never enters.

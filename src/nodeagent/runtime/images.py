@@ -1,28 +1,27 @@
-"""Making sure that a container's image is there (docs/behaviour/runtime.md, "Images")."""
+"""Making sure that a container's image is there (docs/behaviour/images.md)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import anyio
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.api import Container, Pod
 from nodeagent.api.images import parse_image
+from nodeagent.clock import Clock
+from nodeagent.duration import format_duration
 from nodeagent.journal import Journal
-from nodeagent.log import Log
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 from nodeagent.runtime.backoff import BackOff
 from nodeagent.runtime.errors import ContainerStartError, Waiting, describe
 from nodeagent.runtime.events import EventType, PodEvents
+from nodeagent.runtime.image_pulls import OnNote, PullQueue, PullTimes, no_note
 from nodeagent.runtime.metrics import RuntimeMetrics, size_bucket
 from nodeagent.runtime.names import field_path
 from nodeagent.runtime.services import ImagePuller
 from nodeagent.runtime.settings import ImageSettings
-from nodeagent.runtime.tokens import TokenBucket
 
 _ALWAYS = "Always"
 _NEVER = "Never"
@@ -77,6 +76,8 @@ class ImageManager:
         events: where events go.
         journal: the flight recorder.
         metrics: counters.
+        clock: wall time, for what is shown.
+        on_note: told when what a container waits for has changed.
     """
 
     def __init__(
@@ -87,18 +88,16 @@ class ImageManager:
         events: PodEvents,
         journal: Journal,
         metrics: RuntimeMetrics,
+        clock: Clock,
+        on_note: OnNote = no_note,
     ) -> None:
         self._images = images
-        self._settings = settings
         self._events = events
         self._journal = journal
         self._metrics = metrics
-        self._log = Log("runtime.images")
         self.back_off = BackOff(settings.back_off_initial, settings.back_off_cap)
         self._last_errors: dict[str, ContainerStartError] = {}
-        self._tokens = TokenBucket(settings.pull_qps, settings.pull_burst)
-        parallel = 1 if settings.serialize_pulls else settings.max_parallel_pulls
-        self._limiter = PatientLimiter(parallel, settings.pull_patience) if parallel else None
+        self.pulls = PullQueue(settings=settings, journal=journal, clock=clock, on_note=on_note)
 
     async def ensure(self, request: ImageRequest) -> EnsuredImage:
         """Return once the image is present; pulls it if its policy says so.
@@ -166,40 +165,20 @@ class ImageManager:
     async def _pull(self, request: ImageRequest, name: str) -> EnsuredImage:
         asked = anyio.current_time()
         self._say(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
+        ref = ""
+
+        async def pull() -> None:
+            nonlocal ref
+            ref = await self._pull_by_credentials(request, name)
+
         try:
-            async with self._turn():
-                began = anyio.current_time()
-                if not self._tokens.take(began):
-                    raise ContainerStartError(Waiting.IMAGE_PULL, "pull QPS exceeded")
-                ref = await self._pull_with_progress(request, name)
-                took = anyio.current_time() - began
+            times = await self.pulls.run(request.pod, request.container.name, request.image, pull)
         except ContainerStartError as error:
             self._failed(request, error, anyio.current_time() - asked)
             raise
-        waited = anyio.current_time() - asked
         image = await self._inspect(request, ref)
-        self._succeeded(request, image, took, waited)
+        self._succeeded(request, image, times)
         return EnsuredImage(ref, image)
-
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            if self._limiter is not None:
-                await stack.enter_async_context(self._limiter.slot())
-            yield
-
-    async def _pull_with_progress(self, request: ImageRequest, name: str) -> str:
-        outcome: str | ContainerStartError
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._report_progress, request)
-            try:
-                outcome = await self._pull_by_credentials(request, name)
-            except ContainerStartError as error:
-                outcome = error
-            tasks.cancel_scope.cancel()
-        if isinstance(outcome, ContainerStartError):
-            raise outcome
-        return outcome
 
     async def _pull_by_credentials(self, request: ImageRequest, name: str) -> str:
         failures: list[str] = []
@@ -213,14 +192,6 @@ class ImageManager:
         text = failures[0] if len(failures) == 1 else "[" + ", ".join(failures) + "]"
         raise ContainerStartError(_pull_reason(failures[0]), text)
 
-    async def _report_progress(self, request: ImageRequest) -> None:
-        began = anyio.current_time()
-        while True:
-            await anyio.sleep(self._settings.progress_period)
-            elapsed = anyio.current_time() - began
-            self._record(request, "ImagePullProgress", f"pulling {request.image}", elapsed)
-            self._log.info("image_pull_goes_on", image=request.image, seconds=round(elapsed))
-
     def _failed(self, request: ImageRequest, error: ContainerStartError, waited: float) -> None:
         now = anyio.current_time()
         self.back_off.advance(request.key, now)
@@ -229,20 +200,18 @@ class ImageManager:
         self._say(request, "Warning", "Failed", message)
         self._record(request, "ImagePullFailed", message, waited)
 
-    def _succeeded(
-        self, request: ImageRequest, image: v1.Image | None, took: float, waited: float
-    ) -> None:
+    def _succeeded(self, request: ImageRequest, image: v1.Image | None, times: PullTimes) -> None:
         self.forget((request.key,))
         size = image.size if image is not None else 0
-        self._metrics.image_pull_duration.labels(size_bucket(size)).observe(took)
+        self._metrics.image_pull_duration.labels(size_bucket(size)).observe(times.took)
         self._say(
             request,
             "Normal",
             "Pulled",
-            f'Successfully pulled image "{request.image}" in {took:.3g}s '
-            f"({waited:.3g}s including waiting). Image size: {size} bytes.",
+            f'Successfully pulled image "{request.image}" in {_milliseconds(times.took)} '
+            f"({_milliseconds(times.waited)} including waiting). Image size: {size} bytes.",
         )
-        self._record(request, "ImagePulled", request.image, waited)
+        self._record(request, "ImagePulled", request.image, times.waited)
 
     def forget(self, keys: Sequence[str]) -> None:
         """Drop pull back-offs and their errors."""
@@ -268,6 +237,10 @@ class ImageManager:
             container=request.container.name,
             image=request.image,
         )
+
+
+def _milliseconds(seconds: float) -> str:
+    return format_duration(int(seconds * 1000) / 1000)
 
 
 def _pull_reason(text: str) -> Waiting:

@@ -21,6 +21,7 @@ from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
+from nodeagent.runtime.image_pulls import OnNote, no_note
 from nodeagent.runtime.images import ImageManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.reasons import ReasonCache
@@ -49,6 +50,7 @@ class RuntimeManager:
         on_action: told after every change in the runtime, with the pod and what was done.
         persist: brings :meth:`snapshot` to disk; awaited before a container starts that may
             run only once.
+        on_note: told when :meth:`waiting_note` of a pod has changed.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RuntimeManager:
         clock: Clock | None = None,
         on_action: OnAction = no_action,
         persist: Persist = no_persist,
+        on_note: OnNote = no_note,
     ) -> None:
         self._context = context = RuntimeContext(
             runtime=runtime,
@@ -85,6 +88,8 @@ class RuntimeManager:
             events=context.events,
             journal=context.journal,
             metrics=context.metrics,
+            clock=context.clock,
+            on_note=on_note,
         )
         self._stopper = Stopper(context)
         self._executor = functools.partial(
@@ -168,6 +173,10 @@ class RuntimeManager:
     def ran_once(self, uid: PodUID) -> Mapping[str, str]:
         """Ids of the pod's containers that were started and may not run again, by name."""
         return self._context.records.started(uid)
+
+    def waiting_note(self, uid: PodUID, container: str) -> str:
+        """What a container that is being started waits for; "" when it does not wait long."""
+        return self._images.pulls.note(uid, container)
 
     def forget_pod(self, uid: PodUID) -> None:
         """Drop all that is remembered of a pod that is gone for good."""

@@ -33,7 +33,9 @@ class ImageSettings:
         back_off_initial: seconds of the first back-off after a failed pull.
         back_off_cap: seconds that no back-off exceeds.
         pull_patience: seconds after which a hung pull gives its turn up.
-        progress_period: seconds between two journal lines about a long pull.
+        pull_timeout: seconds after which a pull is given up; 0 for never.
+        note_after: seconds after which a waiting container says what it waits for.
+        progress_period: seconds between two lines about a long pull.
     """
 
     serialize_pulls: bool = True
@@ -43,7 +45,9 @@ class ImageSettings:
     back_off_initial: float = 10.0
     back_off_cap: float = 300.0
     pull_patience: float = 120.0
-    progress_period: float = 10.0
+    pull_timeout: float = 0.0
+    note_after: float = 10.0
+    progress_period: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,25 @@ def test_the_defaults_are_the_kubelets_and_nothing_listens() -> None:
     assert (config.housekeeping_period, config.relist_period) == (2.0, 1.0)
     assert (config.relist_threshold, config.runtime_request_timeout) == (180.0, 120.0)
     assert (config.registry_pull_qps, config.registry_burst) == (5.0, 10)
-    assert config.serialize_image_pulls
+    assert config.pulls_serialized
     assert not config.stop_pods_on_exit
     assert config.manifest_paths == ()
+
+
+@pytest.mark.parametrize(
+    ("serialize", "parallel", "serialized"),
+    [(None, 0, True), (None, 1, True), (None, 2, False), (False, 0, False), (True, 1, True)],
+)
+def test_parallel_pulls_end_the_serial_ones(
+    serialize: bool | None, parallel: int, serialized: bool
+) -> None:
+    config = AgentConfig(serialize_image_pulls=serialize, max_parallel_image_pulls=parallel)
+    assert config.pulls_serialized is serialized
+
+
+def test_parallel_pulls_cannot_be_asked_for_with_serial_ones() -> None:
+    with pytest.raises(ConfigError, match="one at a time"):
+        AgentConfig(serialize_image_pulls=True, max_parallel_image_pulls=2)
 
 
 def test_settings_are_frozen() -> None:
@@ -57,6 +73,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("inspection_concurrency", 0, "must be at least 1"),
     ("journal_size", 0, "must be at least 1"),
     ("max_parallel_image_pulls", -1, "must not be negative"),
+    ("image_pull_timeout", -1.0, "must not be negative"),
     ("registry_pull_qps", -0.1, "must not be negative"),
     ("registry_burst", -1, "must not be negative"),
     ("node_ip", "localhost", "must be an IP address"),

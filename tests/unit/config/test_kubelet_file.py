@@ -153,12 +153,11 @@ def test_relative_paths_start_at_the_files_directory(
     assert load_kubelet_file(Path("config.yaml")).settings == wanted
 
 
-def test_parallel_pulls_end_the_serial_ones_unless_told_otherwise(tmp_path: Path) -> None:
-    assert load(tmp_path, "maxParallelImagePulls: 5\n").settings == {
-        "max_parallel_image_pulls": 5,
-        "serialize_image_pulls": False,
-    }
-    assert load(tmp_path, "maxParallelImagePulls: 1\n").settings == {"max_parallel_image_pulls": 1}
+def test_parallel_pulls_and_serial_ones_exclude_each_other(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "serializeImagePulls: true\nmaxParallelImagePulls: 5\n")
+    assert told.endswith(
+        "maxParallelImagePulls: 5 must not be more than 1 while images are pulled one at a time"
+    )
 
 
 def test_json_is_read_too(tmp_path: Path) -> None:

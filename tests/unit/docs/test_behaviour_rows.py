@@ -25,9 +25,10 @@ NUMBERED = {
     "sources.md": (("sources",), 30),
     "phase.md": (("pods", "cri"), 45),
     "workers.md": (("pods", "node"), 90),
+    "images.md": (("runtime",), 20),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
-BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 30)}
+BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}
 
 
 @dataclass

@@ -247,6 +247,24 @@ def test_a_start_error_does_not_hide_a_container_that_runs_or_is_done() -> None:
     assert compute(pod("Never"), record(Seen.EXITED), context=context).state.terminated
 
 
+def test_what_a_container_waits_for_stands_in_its_message_unless_it_runs() -> None:
+    """phase.md, PS19."""
+    error = ContainerError("ErrImagePull", "no such image")
+    waits = StatusContext("containerd", lambda _name: None, note=lambda _name: "pulling")
+    found = compute(pod(), context=waits)
+    assert found.state.waiting is not None
+    assert (found.state.waiting.reason, found.state.waiting.message) == (
+        "ContainerCreating",
+        "pulling",
+    )
+    assert compute(pod(), record(Seen.RUNNING), context=waits).state.running
+    assert compute(pod(), record(Seen.EXITED), context=waits).state.terminated
+    failed = StatusContext("containerd", lambda _name: error, note=lambda _name: "pulling")
+    state = compute(pod(), context=failed).state.waiting
+    assert state is not None
+    assert state.message == "no such image"
+
+
 def test_an_init_container_without_record_is_done_when_a_regular_one_exists() -> None:
     """phase.md, PS5."""
     p = pod(init=True)

@@ -56,6 +56,7 @@ class Neighbours:
         self.events: list[tuple[str, str, str]] = []
         self.result = PodSyncResult()
         self.start_errors: dict[str, ContainerError] = {}
+        self.notes: dict[str, str] = {}
         self.kill_error: Exception | None = None
         self.mount_error: SyncError | None = None
         self.unmount_error: SyncError | None = None
@@ -81,6 +82,7 @@ class Neighbours:
             node=lambda: NodeFacts(("192.168.0.5",)),
             clock=self.clock,
             journal=self.journal,
+            waiting_note=lambda _uid, name: self.notes.get(name, ""),
         )
 
     async def sync_pod(
@@ -270,6 +272,28 @@ async def test_reasons_of_others_stay(around: Neighbours) -> None:
     pod = make_pod(status=PodStatus(phase="Pending", reason="Theirs", message="text"))
     await around.bring_up(pod, look())
     assert (around.stored().reason, around.stored().message) == ("Theirs", "text")
+
+
+async def test_what_a_container_waits_for_is_shown_while_it_waits(around: Neighbours) -> None:
+    """phase.md, PS19."""
+    around.notes["a"] = "pulling image since noon"
+    around.sync.refresh(UID)
+    assert around.statuses.get(UID) is None
+    seen: list[tuple[str, str]] = []
+
+    def during() -> None:
+        around.sync.refresh(UID)
+        seen.append(around.waiting())
+        around.notes.clear()
+        around.sync.refresh(UID)
+        seen.append(around.waiting())
+
+    around.on_sync = during
+    await around.bring_up(make_pod(), look())
+    assert seen == [
+        ("ContainerCreating", "pulling image since noon"),
+        ("ContainerCreating", ""),
+    ]
 
 
 async def test_a_missing_network_holds_the_pod_back(around: Neighbours) -> None:

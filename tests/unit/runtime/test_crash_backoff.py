@@ -1,4 +1,4 @@
-"""Back-offs (docs/behaviour/runtime.md, "Crash back-off", "Image back-off")."""
+"""Back-offs (docs/behaviour/runtime.md, "Crash back-off")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and pulls (docs/behaviour/runtime.md, "Images")."""
+"""Images and pulls (docs/behaviour/images.md)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def sync(
         ("Never", True, 0),
     ],
 )
-async def test_the_policy_decides_whether_to_pull(
+async def test_ip3_ip4_ip5_the_policy_decides_whether_to_pull(
     runtime: FakeRuntime, manager: RuntimeManager, policy: str, present: bool, pulls: int
 ) -> None:
     if present:
@@ -64,7 +64,7 @@ async def test_the_policy_decides_whether_to_pull(
     assert image == v1.ImageSpec(image=f"sha256:{NEW}", user_specified_image=NEW)
 
 
-async def test_an_absent_image_that_is_never_pulled_is_an_error(
+async def test_ip6_an_absent_image_that_is_never_pulled_is_an_error(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
     error = await sync(manager, runtime, pod_with(policy="Never"))
@@ -84,7 +84,7 @@ async def test_an_absent_image_that_is_never_pulled_is_an_error(
         (f"busybox@sha256:{'a' * 64}", f"busybox@sha256:{'a' * 64}"),
     ],
 )
-async def test_an_image_without_tag_and_digest_is_the_latest(
+async def test_ip1_an_image_without_tag_and_digest_is_the_latest(
     runtime: FakeRuntime, manager: RuntimeManager, image: str, pulled: str
 ) -> None:
     await sync(manager, runtime, pod_with(image))
@@ -92,7 +92,7 @@ async def test_an_image_without_tag_and_digest_is_the_latest(
 
 
 @pytest.mark.parametrize("image", ["Busy/Box:1", "a b", "busybox:", "a" * 64 + "@x"])
-async def test_a_name_that_is_none_is_an_error(
+async def test_ip2_a_name_that_is_none_is_an_error(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog, image: str
 ) -> None:
     error = await sync(manager, runtime, pod_with(image))
@@ -103,17 +103,20 @@ async def test_a_name_that_is_none_is_an_error(
     assert runtime.pulled == []
 
 
-async def test_a_pull_emits_its_events(
+async def test_iq1_a_pull_emits_its_events(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
     runtime.pull_seconds = 3.0
     await sync(manager, runtime)
     assert events.reasons[-4:] == ["Pulling", "Pulled", "Created", "Started"]
-    assert events.last("Pulled").message.endswith("Image size: 1000 bytes.")
+    assert events.last("Pulling").message == f'Pulling image "{NEW}"'
+    assert events.last("Pulled").message == (
+        f'Successfully pulled image "{NEW}" in 3s (3s including waiting). Image size: 1000 bytes.'
+    )
     assert events.last("Pulled").field_path == "spec.containers{web}"
 
 
-async def test_a_failed_pull_backs_off_longer_and_longer(
+async def test_ib1_ib2_a_failed_pull_backs_off_longer_and_longer(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
     runtime.fail("pull_image", Unknown("manifest unknown"), times=7)
@@ -144,7 +147,9 @@ async def test_a_back_off_is_about_one_pod_and_one_image(
     assert await sync(manager, runtime, pod_with(uid="other")) is None
 
 
-async def test_a_success_ends_the_back_off(runtime: FakeRuntime, manager: RuntimeManager) -> None:
+async def test_ib3_a_success_ends_the_back_off(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
     runtime.fail("pull_image", Unknown("manifest unknown"))
     await sync(manager, runtime)
     await anyio.sleep(10)
@@ -162,14 +167,14 @@ async def test_a_success_ends_the_back_off(runtime: FakeRuntime, manager: Runtim
 
 
 @pytest.mark.parametrize("word", ["RegistryUnavailable", "SignatureValidationFailed"])
-async def test_the_runtime_may_name_the_reason(
+async def test_iq2_the_runtime_may_name_the_reason(
     runtime: FakeRuntime, manager: RuntimeManager, word: str
 ) -> None:
     runtime.fail("pull_image", Unknown(f"{word}: more"))
     assert await sync(manager, runtime) == ContainerError(word, f"{word}: more")
 
 
-async def test_an_image_that_cannot_be_inspected_is_an_error(
+async def test_ip7_an_image_that_cannot_be_inspected_is_an_error(
     runtime: FakeRuntime, manager: RuntimeManager
 ) -> None:
     runtime.fail("image_status", Internal("broken"))
@@ -224,7 +229,7 @@ async def pull_many(manager: RuntimeManager, runtime: FakeRuntime, count: int) -
         ({"serialize_pulls": False, "max_parallel_pulls": 2}, 2),
     ],
 )
-async def test_pulls_run_side_by_side_only_as_configured(
+async def test_iq3_iq4_pulls_run_side_by_side_only_as_configured(
     runtime: FakeRuntime,
     journal: Journal,
     tmp_path: Path,
@@ -237,7 +242,7 @@ async def test_pulls_run_side_by_side_only_as_configured(
     assert runtime.most_pulls == most
 
 
-async def test_pulls_that_come_too_fast_fail_at_once(
+async def test_iq6_pulls_that_come_too_fast_fail_at_once(
     runtime: FakeRuntime, journal: Journal, tmp_path: Path
 ) -> None:
     manager = manager_with(
@@ -247,7 +252,7 @@ async def test_pulls_that_come_too_fast_fail_at_once(
     assert sorted(map(str, errors)) == ["None", "None", "pull QPS exceeded"]
 
 
-async def test_a_hung_pull_does_not_hold_up_the_others(
+async def test_iq5_a_hung_pull_does_not_hold_up_the_others(
     runtime: FakeRuntime, journal: Journal, tmp_path: Path
 ) -> None:
     manager = manager_with(runtime, tmp_path, journal, pull_patience=60.0)
@@ -260,17 +265,7 @@ async def test_a_hung_pull_does_not_hold_up_the_others(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_long_pull_says_that_it_goes_on(
-    runtime: FakeRuntime, journal: Journal, tmp_path: Path
-) -> None:
-    runtime.pull_seconds = 35.0
-    manager = manager_with(runtime, tmp_path, journal, progress_period=10.0)
-    await sync(manager, runtime)
-    lines = [r for r in journal.select(UID) if r.what == "ImagePullProgress"]
-    assert [round(r.duration or 0) for r in lines] == [10, 20, 30]
-
-
-async def test_a_cancelled_pull_leaves_nothing_behind(
+async def test_iq11_a_cancelled_pull_leaves_nothing_behind(
     runtime: FakeRuntime, journal: Journal, tmp_path: Path
 ) -> None:
     manager = manager_with(runtime, tmp_path, journal)
@@ -282,7 +277,7 @@ async def test_a_cancelled_pull_leaves_nothing_behind(
     assert await sync(manager, runtime) is None
 
 
-async def test_a_missing_image_is_not_held_against_the_container(
+async def test_ib4_a_missing_image_is_not_held_against_the_container(
     runtime: FakeRuntime, manager: RuntimeManager
 ) -> None:
     pod = pod_with(IMAGE, "Always")
