@@ -88,7 +88,7 @@ protos: $(VENV)/.dev-ready
 	$(BIN)/python scripts/gen_protos.py
 
 bench: $(VENV)/.dev-ready
-	$(BIN)/nodeagent bench all
+	$(BIN)/python bench/run.py
 
 build: $(VENV)/.dev-ready
 	$(BIN)/python -m build

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+import anyio
 import click
+
+Figures = dict[str, Any]
+
+_pods = click.option("--pods", default=50, show_default=True, type=click.IntRange(1, 5000))
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def _containers(default: int) -> Callable[[Any], Any]:
+    kind = click.IntRange(1, 100)
+    return click.option("--containers-per-pod", default=default, show_default=True, type=kind)
 
 
 @click.group()
@@ -15,38 +27,97 @@ def bench() -> None:
 
 @bench.command()
 @click.option("--pods", default=125, show_default=True, type=click.IntRange(1, 5000))
-@click.option("--containers-per-pod", default=4, show_default=True, type=click.IntRange(1, 100))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def relist(pods: int, containers_per_pod: int, as_json: bool) -> None:
-    """What one relist of an unchanged node costs in decoding, with and without interning."""
-    from nodeagent.bench import relist as measured
+@_containers(4)
+@click.option(
+    "--changed",
+    default=0,
+    type=click.IntRange(0, 5000),
+    help="Instead: look at this many changed pods, side by side and one after the other.",
+)
+@click.option(
+    "--inspect-latency-ms",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, 10_000),
+    help="With --changed: what each status call takes in the runtime.",
+)
+@_json
+def relist(
+    pods: int, containers_per_pod: int, changed: int, inspect_latency_ms: float, as_json: bool
+) -> None:
+    """What one relist costs in decoding when nothing changed, or in waiting when pods changed."""
+    if changed > pods:
+        msg = f"--changed={changed}: must not be more than --pods={pods}"
+        raise click.UsageError(msg)
+    if changed:
+        from nodeagent.bench import inspection
 
-    show(measured.run(pods, containers_per_pod), as_json=as_json)
+        show(_run(inspection.run, pods, changed, inspect_latency_ms), as_json=as_json)
+        return
+    from nodeagent.bench import relist as decoding
+
+    show(decoding.run(pods, containers_per_pod), as_json=as_json)
+
+
+@bench.command()
+@click.option("--pods", default=110, show_default=True, type=click.IntRange(0, 5000))
+@_containers(2)
+@click.option("--seconds", default=30.0, show_default=True, type=click.FloatRange(0.1, 86_400))
+@_json
+def idle(pods: int, containers_per_pod: int, seconds: float, as_json: bool) -> None:
+    """What an agent at rest costs in processor time and memory."""
+    from nodeagent.bench import idle as measured
+
+    show(_run(measured.run, pods, containers_per_pod, seconds), as_json=as_json)
+
+
+@bench.command()
+@click.option("--repeats", default=10, show_default=True, type=click.IntRange(1, 1000))
+@_json
+def startup(repeats: int, as_json: bool) -> None:
+    """How long it takes from the start of the process to the first sync."""
+    from nodeagent.bench import startup as measured
+
+    show(_run(measured.run, repeats), as_json=as_json)
 
 
 @bench.command(name="all")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_json
 def run_all(as_json: bool) -> None:
     """Every measurement there is, with its default settings."""
-    from nodeagent.bench import relist as measured
+    from nodeagent.bench import suite
 
-    show({"relist": measured.run(125, 4)}, as_json=as_json)
+    show(_run(suite.run), as_json=as_json)
 
 
-def show(figures: dict[str, Any], *, as_json: bool) -> None:
+def _run(measure: Callable[..., Coroutine[Any, Any, Figures]], *arguments: Any) -> Figures:
+    """Run a measurement in an event loop like the agent's.
+
+    Raises:
+        click.ClickException: what it needs does not run.
+    """
+    from nodeagent.bench.figures import BenchError
+    from nodeagent.rpc import RpcError
+
+    options: dict[str, Any] = {}
+    try:
+        import uvloop
+
+        options["loop_factory"] = uvloop.new_event_loop
+    except ImportError:  # pragma: no cover - uvloop is optional off CPython
+        pass
+    try:
+        return anyio.run(measure, *arguments, backend_options=options)
+    except (BenchError, RpcError, ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def show(figures: Figures, *, as_json: bool) -> None:
     """Print figures as JSON or as lines for people."""
+    from nodeagent.bench.figures import flat
+
     if as_json:
         click.echo(json.dumps(figures))
         return
-    for name, value in _flat(figures):
-        click.echo(f"{name:<32} {value:.3f}" if isinstance(value, float) else f"{name:<32} {value}")
-
-
-def _flat(figures: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for name, value in figures.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{name}.")
-        else:
-            rows.append((prefix + name, value))
-    return rows
+    for name, value in flat(figures):
+        click.echo(f"{name:<40} {value:.3f}" if isinstance(value, float) else f"{name:<40} {value}")

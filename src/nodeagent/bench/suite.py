@@ -1,0 +1,107 @@
+"""All rows of the suite, one after the other."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from nodeagent.bench import idle, inspection, relist, startup
+from nodeagent.bench.figures import BenchError, Figures, not_measured
+from nodeagent.rpc import RpcError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much the suite does; the defaults are what the targets are stated for."""
+
+    relist_pods: int = 125
+    relist_containers: int = 4
+    inspect_pods: int = 500
+    inspect_latency_ms: float = 5.0
+    idle_pods: int = 110
+    idle_many_pods: int = 500
+    idle_containers: int = 2
+    idle_seconds: float = 30.0
+    settle_seconds: float = 10.0
+    startups: int = 10
+
+
+Row: TypeAlias = Callable[[Sizes], Awaitable[Figures]]
+
+
+async def _relist(sizes: Sizes) -> Figures:
+    return dict(relist.run(sizes.relist_pods, sizes.relist_containers))
+
+
+async def _inspect(sizes: Sizes) -> Figures:
+    pods = sizes.inspect_pods
+    return await inspection.run(pods, pods, sizes.inspect_latency_ms)
+
+
+async def _idle(sizes: Sizes) -> Figures:
+    small, large = [
+        await idle.run(pods, sizes.idle_containers, sizes.idle_seconds, settle=sizes.settle_seconds)
+        for pods in (sizes.idle_pods, sizes.idle_many_pods)
+    ]
+    return idle.compare(small, large)
+
+
+async def _startup(sizes: Sizes) -> Figures:
+    return await startup.run(sizes.startups)
+
+
+ROWS: Final[Mapping[str, Row]] = MappingProxyType(
+    {"relist": _relist, "inspect": _inspect, "idle": _idle, "startup": _startup}
+)
+
+
+def _nobody(_row: str) -> None:
+    return
+
+
+async def run(sizes: Sizes | None = None, *, tell: Callable[[str], None] = _nobody) -> Figures:
+    """Measure everything; takes minutes.
+
+    Args:
+        sizes: how much.
+        tell: is told the name of each row before it is measured.
+
+    Returns:
+        ``machine`` and ``rows``. A row that could not be measured says why instead.
+    """
+    rows: dict[str, Figures] = {}
+    about = machine()
+    for name, measure in ROWS.items():
+        tell(name)
+        try:
+            rows[name] = await measure(sizes or Sizes())
+        except (BenchError, RpcError, OSError) as error:
+            rows[name] = not_measured(f"failed: {error}")
+    return {"machine": about, "rows": rows}
+
+
+def machine() -> Figures:
+    """Where and when figures were taken; ``load_before`` is the load average of that minute."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "date": datetime.now(tz=UTC).strftime("%Y-%m-%d"),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "unknown")

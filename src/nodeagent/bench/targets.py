@@ -1,0 +1,88 @@
+"""What the figures must show, and whether those of one run do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodeagent.bench.figures import NOT_MEASURED, Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure of a row must not exceed.
+
+    Attributes:
+        row: the row it is in.
+        says: the figure in words.
+        value: takes it out of the row; None when it is not there.
+        limit: what it may be at most.
+    """
+
+    row: str
+    says: str
+    value: Callable[[Figures], float | None]
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A target and the figure of one run; ``value`` is None when there is none: ``why``."""
+
+    target: Target
+    value: float | None
+    why: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None when nobody knows."""
+        return None if self.value is None else self.value <= self.target.limit
+
+
+def at(*names: str) -> Callable[[Figures], float | None]:
+    """A figure by the names that lead to it."""
+
+    def value(row: Figures) -> float | None:
+        found: Any = row
+        for name in names:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return None if found is None else float(found)
+
+    return value
+
+
+def quotient(above: str, below: str) -> Callable[[Figures], float | None]:
+    """One figure divided by another."""
+
+    def value(row: Figures) -> float | None:
+        upper, lower = at(above)(row), at(below)(row)
+        return upper / lower if upper is not None and lower else None
+
+    return value
+
+
+TARGETS: Final = (
+    Target("relist", "interned_ms / decode_ms", quotient("interned_ms", "decode_ms"), 1 / 50),
+    Target("relist", "interned_ms / c_protobuf_ms", quotient("interned_ms", "c_protobuf_ms"), 3),
+    Target("inspect", "concurrent_ms / serial_ms", quotient("concurrent_ms", "serial_ms"), 1 / 8),
+    Target("idle", "cpu_percent", at("small", "cpu_percent"), 1),
+    Target("idle", "rss_mb", at("small", "rss_mb"), 70),
+    Target("idle", "CPU with many pods / few", at("cpu_ratio"), 4),
+    Target("idle", "memory with many pods / few", at("rss_ratio"), 2),
+    Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
+)
+
+
+def judge(rows: Mapping[str, Figures], targets: tuple[Target, ...] = TARGETS) -> list[Verdict]:
+    """Compare the rows of one run with what they must show."""
+    verdicts = []
+    for target in targets:
+        row = rows.get(target.row, {NOT_MEASURED: "not run"})
+        if NOT_MEASURED in row:
+            verdicts.append(Verdict(target, None, str(row[NOT_MEASURED])))
+            continue
+        value = target.value(row)
+        why = "" if value is not None else "the row has no such figure"
+        verdicts.append(Verdict(target, value, why))
+    return verdicts

@@ -1,0 +1,106 @@
+"""Every measurement gives the figures that it promises, in small. No figure is asserted here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+import anyio
+import pytest
+
+from nodeagent.bench import idle, inspection, startup, suite
+from nodeagent.bench.children import agent, work_dir
+from nodeagent.bench.figures import NOT_MEASURED, BenchError
+from nodeagent.cli import app
+
+pytestmark = pytest.mark.realtime
+
+
+def measured(row: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """Run a measurement as the command does; its figures go into JSON."""
+
+    async def run() -> dict[str, Any]:
+        with anyio.fail_after(50):
+            return await row
+
+    figures = anyio.run(run)
+    assert json.loads(json.dumps(figures)) == figures
+    return figures
+
+
+def positive(figures: dict[str, Any], *names: str) -> None:
+    for name in names:
+        assert figures[name] > 0, name
+
+
+def test_looks_at_changed_pods_are_timed_both_ways() -> None:
+    figures = measured(inspection.run(5, 3, 1.0, repeats=2, serial_repeats=1))
+    assert (figures["pods"], figures["changed"]) == (5, 3)
+    positive(figures, "concurrent_ms", "serial_ms", "serial_per_concurrent")
+    positive(figures, "concurrent_p50_ms", "concurrent_p99_ms", "serial_p50_ms", "serial_p99_ms")
+
+
+@pytest.mark.parametrize(("pods", "changed"), [(0, 0), (2, 3), (3, 0)])
+def test_a_look_at_nothing_is_refused(pods: int, changed: int) -> None:
+    with pytest.raises(ValueError, match="no measure"):
+        measured(inspection.run(pods, changed, 1.0))
+
+
+def test_an_agent_at_rest_is_read_from_the_kernel() -> None:
+    figures = measured(idle.run(2, 2, 0.3, settle=0.1))
+    assert (figures["pods"], figures["containers"]) == (2, 4)
+    positive(figures, "rss_mb", "rss_begin_mb", "threads", "fds", "seconds")
+    assert figures["cpu_percent"] >= 0
+
+
+def test_the_start_is_timed_and_says_what_is_loaded() -> None:
+    figures = measured(startup.run(1))
+    positive(figures, "startup_ms", "startup_p50_ms", "startup_p99_ms", "modules")
+    assert figures["kubernetes_asyncio_imported"] is False
+    assert figures["cryptography_imported"] is False
+
+
+def test_an_agent_that_does_not_start_is_named_with_what_it_said() -> None:
+    async def run() -> dict[str, Any]:
+        with work_dir() as base:
+            async with agent(base, "nonsense"):
+                return {}
+
+    with pytest.raises(BenchError, match="ended with code 2") as caught:
+        measured(run())
+    assert "--container-runtime-endpoint" in str(caught.value)
+
+
+def test_the_suite_has_a_row_for_each_measurement_and_a_failed_one_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def good(_sizes: suite.Sizes) -> dict[str, Any]:
+        return {"figure_ms": 1.0}
+
+    async def bad(_sizes: suite.Sizes) -> dict[str, Any]:
+        raise BenchError("the runtime does not answer")
+
+    monkeypatch.setattr(suite, "ROWS", {"good": good, "bad": bad})
+    told: list[str] = []
+    result = measured(suite.run(tell=told.append))
+    assert told == ["good", "bad"]
+    assert result["rows"] == {
+        "good": {"figure_ms": 1.0},
+        "bad": {NOT_MEASURED: "failed: the runtime does not answer"},
+    }
+    assert {"cpu", "cores", "kernel", "date"} <= result["machine"].keys()
+
+
+def test_the_command_prints_json_or_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.invoke(["bench", "relist", "--pods=2", "--containers-per-pod=1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["containers"] == 2
+    assert app.invoke(["bench", "relist", "--pods=2", "--containers-per-pod=1"]) == 0
+    assert "interned_ms" in capsys.readouterr().out
+
+
+def test_more_changed_pods_than_pods_are_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert app.invoke(["bench", "relist", "--pods=2", "--changed=3"]) == 2
+    assert capsys.readouterr().err == ("nodeagent: --changed=3: must not be more than --pods=2\n")
