@@ -12,7 +12,14 @@ import anyio
 import pytest
 from ring import Ring, phase, ring
 
-from nodeagent.api import Container, ContainerStatus, EphemeralContainer, Pod
+from nodeagent.api import (
+    Container,
+    ContainerRestartRule,
+    ContainerRestartRuleOnExitCodes,
+    ContainerStatus,
+    EphemeralContainer,
+    Pod,
+)
 from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.testing import make_container, make_pod
 
@@ -177,6 +184,49 @@ class TestSidecars:
             node.source.set()
             await node.until(lambda: not node.ids("web"))
             assert 19 < anyio.current_time() - began < 25
+
+
+class TestRestartOfAll:
+    """docs/behaviour/runtime.md, "Actions", "Crash back-off"."""
+
+    async def test_one_exit_starts_the_whole_pod_again_in_its_sandbox(self, tmp_path: Path) -> None:
+        rule = ContainerRestartRule(
+            action="RestartAllContainers",
+            exit_codes=ContainerRestartRuleOnExitCodes(operator="In", values=(42,)),
+        )
+        watcher = make_container("zz", restart_policy="Never", restart_policy_rules=(rule,))
+        pod = make_pod(
+            "web",
+            make_container("main"),
+            watcher,
+            restart="Never",
+            init_containers=(make_container("init"), sidecar("side")),
+        )
+        scripts = {
+            "init": Script(exits=[(1.0, 0)], repeat=True),
+            "zz": Script(exits=[(5.0, 42), (5.0, 42)]),
+        }
+        async with ring(tmp_path, pod, backend=SimulatedBackend(scripts)) as node:
+            await node.running("web")
+            ip = (node.pod("web") or pod).status.pod_ip
+            once = ["init", "side", "main", "zz"]
+            await node.until(lambda: order(node, "ContainerStarted")[4:] == once)
+            assert set(order(node, "ContainerKilled")) == {"main", "side"}
+            reasons = [r.why for r in node.agent.journal.select("web") if "Killed" in r.what]
+            assert set(reasons) == {"RestartAllContainers"}
+            await node.until(lambda: node.status("web", "zz").restart_count == 1)
+            # Whoever asks for it again and again waits longer and longer, and only it.
+            await node.until(lambda: waiting(node.status("web", "zz")) == "CrashLoopBackOff")
+            assert order(node, "ContainerStarted")[8:] == ["init", "side", "main"]
+            await node.until(lambda: node.status("web", "zz").restart_count == 2)
+            await node.until(lambda: node.status("web", "zz").ready)
+            assert node.status("web").restart_count == 2
+            assert init_status(node, "init").restart_count == 2
+            await anyio.sleep(120)
+            assert order(node, "ContainerStarted") == once * 3
+            assert (node.pod("web") or pod).status.pod_ip == ip
+            assert phase(node.pod("web")) == "Running"
+            assert node.agent.parts.statuses.refused == 0
 
 
 class TestEphemeralContainers:

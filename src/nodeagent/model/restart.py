@@ -9,10 +9,14 @@ import enum
 from typing import Final
 
 from nodeagent.api import Container, ContainerRestartRule, Pod
+from nodeagent.model.runtime import ContainerRuntimeStatus, ContainerState
 
 ALWAYS: Final = "Always"
 ON_FAILURE: Final = "OnFailure"
 NEVER: Final = "Never"
+RESTART_ALL: Final = "RestartAllContainers"
+RESTARTING_ALL: Final = "RestartingAllContainers"
+"""Reason of a container that was removed because all of its pod start again (KEP-5532)."""
 
 
 class RestartDecision(enum.Enum):
@@ -43,7 +47,7 @@ def restart_decision(pod: Pod, container: Container, exit_code: int) -> RestartD
     """What the restart rules and policies say about an exit."""
     if container.restart_policy is not None:
         rule = matching_rule(container, exit_code)
-        if rule is not None and rule.action == "RestartAllContainers":
+        if rule is not None and rule.action == RESTART_ALL:
             return RestartDecision.RESTART_ALL
         if rule is not None and rule.action == "Restart":
             return RestartDecision.RESTART
@@ -58,3 +62,27 @@ def restart_decision(pod: Pod, container: Container, exit_code: int) -> RestartD
 def restartable(pod: Pod, container: Container, exit_code: int) -> bool:
     """Whether the container may run again after this exit."""
     return restart_decision(pod, container, exit_code) is not RestartDecision.STAY
+
+
+def asks_for_restart_of_all(
+    pod: Pod, container: Container, latest: ContainerRuntimeStatus | None
+) -> bool:
+    """Whether this container's exit is what asks for all containers to start again.
+
+    Args:
+        pod: its pod.
+        container: its spec.
+        latest: its newest record.
+    """
+    if latest is None or latest.state is not ContainerState.EXITED:
+        return False
+    return restart_decision(pod, container, latest.exit_code) is RestartDecision.RESTART_ALL
+
+
+def may_restart_all(pod: Pod) -> bool:
+    """Whether the exit of a container can make all containers of the pod start again."""
+    return any(
+        rule.action == RESTART_ALL
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for rule in container.restart_policy_rules
+    )

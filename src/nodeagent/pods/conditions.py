@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from nodeagent.api import Container, ContainerStatus, Pod, PodCondition
 from nodeagent.model import PodRuntimeStatus, SandboxState
-from nodeagent.model.restart import is_sidecar
+from nodeagent.model.restart import asks_for_restart_of_all, is_sidecar, may_restart_all
 from nodeagent.pods.phase import FAILED, SUCCEEDED
 
 TRUE: Final = "True"
@@ -17,7 +17,11 @@ INITIALIZED: Final = "Initialized"
 READY: Final = "Ready"
 CONTAINERS_READY: Final = "ContainersReady"
 READY_TO_START: Final = "PodReadyToStartContainers"
-OWNED: Final = frozenset({POD_SCHEDULED, INITIALIZED, READY, CONTAINERS_READY, READY_TO_START})
+RESTARTING: Final = "AllContainersRestarting"
+RESTART_STARTED: Final = "RestartAllContainersStarted"
+OWNED: Final = frozenset(
+    {POD_SCHEDULED, INITIALIZED, READY, CONTAINERS_READY, READY_TO_START, RESTARTING}
+)
 
 
 def condition(
@@ -71,7 +75,31 @@ def compute_conditions(
         _ready(pod, containers_ready, generation),
         containers_ready,
         condition(POD_SCHEDULED, TRUE, generation=generation),
+        *_restarting(pod, runtime, old),
     )
+
+
+def restarts_all(conditions: Sequence[PodCondition]) -> bool:
+    """Whether all containers of the pod are being removed to start again."""
+    found = find(conditions, RESTARTING)
+    return found is not None and found.status == TRUE
+
+
+def _restarting(
+    pod: Pod, runtime: PodRuntimeStatus, old: Sequence[PodCondition]
+) -> Iterator[PodCondition]:
+    """True from the exit that asks for it until no container has a record any more."""
+    if not may_restart_all(pod):
+        return
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    latest = {c.name: runtime.latest(c.name) for c in containers}
+    asked = pod.metadata.deletion_timestamp is None and any(
+        asks_for_restart_of_all(pod, c, latest[c.name]) for c in containers
+    )
+    if asked or (restarts_all(old) and any(latest.values())):
+        yield condition(RESTARTING, TRUE, RESTART_STARTED)
+    else:
+        yield condition(RESTARTING, FALSE)
 
 
 def sandbox_usable(pod: Pod, runtime: PodRuntimeStatus) -> bool:

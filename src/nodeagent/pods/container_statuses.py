@@ -24,7 +24,7 @@ from nodeagent.api import (
 )
 from nodeagent.model import ContainerError, ContainerRuntimeStatus, PodRuntimeStatus
 from nodeagent.model import ContainerState as Seen
-from nodeagent.model.restart import is_sidecar, restartable
+from nodeagent.model.restart import RESTARTING_ALL, is_sidecar, restartable
 
 VANISHED_EXIT_CODE: Final = 137
 VANISHED_REASON: Final = "ContainerStatusUnknown"
@@ -48,12 +48,14 @@ class StatusContext:
         reason: why a container could not be started the last time, by container name.
         ran_once: ids of containers that ran and may not run again, by name.
         note: what a container that is being started waits for, by name; "" for nothing.
+        restarting_all: all containers are being removed so that the pod starts again.
     """
 
     runtime_name: str
     reason: Callable[[str], ContainerError | None]
     ran_once: Mapping[str, str] = field(default_factory=dict)
     note: Callable[[str], str] = _no_note
+    restarting_all: bool = False
 
 
 def api_time(nanoseconds: int) -> datetime | None:
@@ -102,6 +104,8 @@ def _one(
     records = [r for r in status.containers if r.name == container.name]
     if records:
         shown = _from_records(records, container, old, context)
+    elif old is not None and _removed_by_restart(container, old, context):
+        shown = _restarting(container, old)
     elif init and not is_sidecar(container) and _regular_exists(pod, status):
         shown = _completed(_default(pod, container, old))
     else:
@@ -123,6 +127,25 @@ def _default(pod: Pod, container: Container, old: ContainerStatus | None) -> Con
         state=ContainerState(waiting=ContainerStateWaiting(reason=reason)),
         last_state=old.last_state if old else ContainerState(),
         restart_count=old.restart_count if old else 0,
+    )
+
+
+def _removed_by_restart(container: Container, old: ContainerStatus, context: StatusContext) -> bool:
+    if not context.restarting_all or isinstance(container, EphemeralContainer):
+        return False
+    return old.state.waiting is None
+
+
+def _restarting(container: Container, old: ContainerStatus) -> ContainerStatus:
+    end = ContainerStateTerminated(
+        exit_code=VANISHED_EXIT_CODE, reason=RESTARTING_ALL, container_id=old.container_id
+    )
+    return ContainerStatus(
+        name=container.name,
+        image=container.image,
+        state=ContainerState(waiting=ContainerStateWaiting(reason=RESTARTING_ALL)),
+        last_state=ContainerState(terminated=end),
+        restart_count=old.restart_count + 1,
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.api import Container, ContainerStatus, Pod
-from nodeagent.model.restart import is_sidecar, restartable
+from nodeagent.api import Container, ContainerStateTerminated, ContainerStatus, Pod
+from nodeagent.model.restart import RESTARTING_ALL, is_sidecar, restartable
 
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
@@ -85,7 +85,7 @@ def _count_init(
         ended = status.last_state.terminated
     if ended is None:
         tally.pending_init += 1
-    elif ended.exit_code != 0 and not restartable(pod, container, ended.exit_code):
+    elif ended.exit_code != 0 and not _may_run_again(pod, container, ended):
         tally.failed_init += 1
 
 
@@ -117,12 +117,16 @@ def _count_regular(
     elif state.terminated is not None:
         tally.stopped += 1
         tally.succeeded += state.terminated.exit_code == 0
-        tally.restartable += restartable(pod, container, state.terminated.exit_code)
+        tally.restartable += _may_run_again(pod, container, state.terminated)
     elif state.waiting is None:
         tally.unknown += 1
     elif status.last_state.terminated is not None:
         # It waits to run again; how its last run ended decides whether it may.
         tally.stopped += 1
-        tally.restartable += restartable(pod, container, status.last_state.terminated.exit_code)
+        tally.restartable += _may_run_again(pod, container, status.last_state.terminated)
     else:
         tally.waiting += 1
+
+
+def _may_run_again(pod: Pod, container: Container, ended: ContainerStateTerminated) -> bool:
+    return ended.reason == RESTARTING_ALL or restartable(pod, container, ended.exit_code)

@@ -23,7 +23,7 @@ from nodeagent.api import (
 from nodeagent.clock import Clock
 from nodeagent.log import Log
 from nodeagent.model import PodUID
-from nodeagent.model.restart import is_sidecar, restartable
+from nodeagent.model.restart import is_sidecar, may_restart_all, restartable
 from nodeagent.pods.conditions import OWNED, find
 from nodeagent.pods.container_statuses import (
     VANISHED_EXIT_CODE,
@@ -194,6 +194,8 @@ def _cut_state(state: ContainerState, limit: int) -> ContainerState:
 
 def _back_to_life(pod: Pod, old: PodStatus, new: PodStatus) -> str:
     """Name of a container that had ended for good and would come back, "" for none."""
+    if may_restart_all(pod):
+        return ""
     before = {**by_name(old.init_container_statuses), **by_name(old.container_statuses)}
     after = {**by_name(new.init_container_statuses), **by_name(new.container_statuses)}
     for container in (*pod.spec.init_containers, *pod.spec.containers):

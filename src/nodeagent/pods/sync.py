@@ -28,6 +28,7 @@ from nodeagent.model import (
 )
 from nodeagent.model.actions import PodSyncResult
 from nodeagent.model.volumes import MountedVolume
+from nodeagent.pods.conditions import restarts_all
 from nodeagent.pods.container_statuses import StatusContext, by_name
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
@@ -45,9 +46,14 @@ class PodRuntime(Protocol):
     """The runtime side, as the sync calls need it."""
 
     async def sync_pod(
-        self, pod: Pod, status: PodRuntimeStatus, volumes: Mapping[str, MountedVolume]
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        volumes: Mapping[str, MountedVolume],
+        *,
+        restart_all: bool = False,
     ) -> PodSyncResult:
-        """Do what the pod needs in the runtime."""
+        """Do what the pod needs in the runtime; with ``restart_all`` remove its containers."""
         ...
 
     async def kill_pod(
@@ -170,12 +176,15 @@ class PodSync:
         volumes = await self._mount(pod)
         # What this sync starts is in no record that the status below is made from.
         ran = dict(self._ran_once(PodUID(pod.metadata.uid)))
-        outcome = await self._run(pod, status, volumes, ran)
+        restart_all = restarts_all(shown.conditions)
+        outcome = await self._run(pod, status, volumes, ran, restart_all=restart_all)
         if outcome.errors:
             # Why a container waits is shown at once, not at the next sync.
             self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
         if (error := outcome.error()) is not None:
             raise error
+        if outcome.reset:
+            return await self._start_again(update_type, pod, mirror)
         return False
 
     async def _run(
@@ -184,11 +193,13 @@ class PodSync:
         status: PodRuntimeStatus,
         volumes: Mapping[str, MountedVolume],
         ran: Mapping[str, str],
+        *,
+        restart_all: bool,
     ) -> PodSyncResult:
         uid = PodUID(pod.metadata.uid)
         self._at_work[uid] = (pod, status, ran)
         try:
-            return await self._runtime.sync_pod(pod, status, volumes)
+            return await self._runtime.sync_pod(pod, status, volumes, restart_all=restart_all)
         finally:
             del self._at_work[uid]
 
@@ -197,6 +208,15 @@ class PodSync:
         if (work := self._at_work.get(uid)) is not None:
             pod, status, ran = work
             self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
+
+    async def _start_again(self, update_type: UpdateType, pod: Pod, mirror: Pod | None) -> bool:
+        """All containers were removed; go on at once with the start of the pod."""
+        after = await self._inspect(PodUID(pod.metadata.uid))
+        names = {c.name for c in (*pod.spec.containers, *pod.spec.init_containers)}
+        if left := sorted({c.name for c in after.containers} & names):
+            msg = f"containers are still there after they were removed: {', '.join(left)}"
+            raise SyncError(msg, reason="RemoveContainerError")
+        return await self.sync_pod(update_type, pod, mirror, after)
 
     async def sync_terminating_pod(
         self,

@@ -27,12 +27,11 @@ from nodeagent.model.actions import (
     KillReason,
     PodActions,
 )
-from nodeagent.model.restart import NEVER, ON_FAILURE
+from nodeagent.model.restart import NEVER, ON_FAILURE, asks_for_restart_of_all
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.init_actions import plan_init
 from nodeagent.runtime.plan import Plan, changed_message, probe_message
 from nodeagent.runtime.restart import (
-    asks_for_restart_of_all,
     effective_policy,
     ran_already,
     restarts_after_kill,

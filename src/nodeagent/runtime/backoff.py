@@ -113,6 +113,7 @@ class CrashBackOff:
     def __init__(self, initial: float = 10.0, cap: float = 300.0) -> None:
         self._back_off = BackOff(initial, cap)
         self._seen: dict[str, dict[str, float]] = {}
+        self._kept: dict[str, dict[str, float]] = {}
         self._keys: dict[str, set[str]] = {}
 
     def observe(self, status: PodRuntimeStatus, now: float) -> None:
@@ -131,15 +132,32 @@ class CrashBackOff:
     def _seen_at(self, uid: str, exited: ContainerRuntimeStatus, now: float) -> float:
         return self._seen.get(uid, {}).get(exited.id, now)
 
+    def keep_exit(
+        self, pod: PodNames, container: str, status: PodRuntimeStatus, now: float
+    ) -> None:
+        """Remember the exit of a container whose records are removed so that it starts anew."""
+        exited = latest_exited(status, container)
+        if exited is not None:
+            self._kept.setdefault(pod.uid, {})[container] = self._seen_at(pod.uid, exited, now)
+
+    def _last_exit(
+        self, pod: PodNames, container: str, status: PodRuntimeStatus, now: float
+    ) -> float | None:
+        """When the container's last exit was seen; None when it has not exited yet."""
+        exited = latest_exited(status, container)
+        if exited is None:
+            return self._kept.get(pod.uid, {}).get(container)
+        return self._seen_at(pod.uid, exited, now)
+
     def check(
         self, pod: PodNames, container: Container, status: PodRuntimeStatus, now: float
     ) -> CrashWait | None:
         """Ask before a start: None when it may go on, else how long it has to wait."""
-        exited = latest_exited(status, container.name)
-        if exited is None:
+        exit_seen = self._last_exit(pod, container.name, status, now)
+        if exit_seen is None:
             return None
         key = crash_key(pod, container)
-        until = self._back_off.until(key, self._seen_at(pod.uid, exited, now))
+        until = self._back_off.until(key, exit_seen)
         if until is None or now >= until:
             return None
         return CrashWait(self._back_off.delay(key), until)
@@ -148,31 +166,34 @@ class CrashBackOff:
         self, pod: PodNames, container: Container, status: PodRuntimeStatus, now: float
     ) -> None:
         """Note a restart; the first start of a container does not count."""
-        exited = latest_exited(status, container.name)
-        if exited is None:
+        exit_seen = self._last_exit(pod, container.name, status, now)
+        if exit_seen is None:
             return
         key = crash_key(pod, container)
         self._keys.setdefault(pod.uid, set()).add(key)
-        self._back_off.advance(key, now, self._seen_at(pod.uid, exited, now))
+        self._back_off.advance(key, now, exit_seen)
 
     def forget_pod(self, uid: str) -> None:
         """Drop all that concerns one pod."""
         self._back_off.forget(self._keys.pop(uid, ()))
         self._seen.pop(uid, None)
+        self._kept.pop(uid, None)
 
     def snapshot(self, now: float) -> dict[str, Any]:
         """State that survives a restart of the agent, JSON-able."""
         return {
             "backoff": self._back_off.snapshot(now),
             "exits": {uid: dict(exits) for uid, exits in self._seen.items()},
+            "kept": {uid: dict(exits) for uid, exits in self._kept.items()},
             "keys": {uid: sorted(keys) for uid, keys in self._keys.items()},
         }
 
     def restore(self, saved: Mapping[str, Any], shift: float) -> None:
         """Take over the state of :meth:`snapshot`; ``shift`` turns its times into today's."""
         self._back_off.restore(saved.get("backoff", {}), shift)
-        for uid, exits in saved.get("exits", {}).items():
-            self._seen[uid] = {cid: float(seen) + shift for cid, seen in exits.items()}
+        for section, exits in (("exits", self._seen), ("kept", self._kept)):
+            for uid, moments in saved.get(section, {}).items():
+                exits[uid] = {key: float(seen) + shift for key, seen in moments.items()}
         for uid, keys in saved.get("keys", {}).items():
             self._keys[uid] = set(keys)
 

@@ -17,8 +17,8 @@ from nodeagent.model import (
     PodUID,
     SyncError,
 )
-from nodeagent.model.actions import PodActions, PodSyncResult
-from nodeagent.model.restart import is_sidecar
+from nodeagent.model.actions import ContainerToReset, KillReason, PodActions, PodSyncResult
+from nodeagent.model.restart import asks_for_restart_of_all, is_sidecar
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import NotFound, RpcError, Unavailable
@@ -148,10 +148,27 @@ class PodExecutor:
         for reset in actions.containers_to_reset:
             if reset.kill:
                 message = f"Container {reset.name} is restarted with all containers of its pod"
-                await self._stop(Victim(reset.id, reset.name, {}, message), grace_override=0)
+                reason = KillReason.RESTART_ALL_CONTAINERS
+                victim = Victim(reset.id, reset.name, {}, message, reason)
+                await self._stop(victim, grace_override=0)
+            self._keep_exit(reset.name)
             await self._remove(reset.id, reset.name)
-            self._context.records.unmark_started(self._uid, reset.name)
+            self._forget_runs(reset)
             self._reset = True
+
+    def _forget_runs(self, reset: ContainerToReset) -> None:
+        """The container may run again, and goes on counting its runs."""
+        records, record = self._context.records, self._status.by_id(reset.id)
+        records.unmark_started(self._uid, reset.name)
+        if record is not None:
+            records.attempts_begin_at(self._uid, reset.name, record.restart_count + 1)
+
+    def _keep_exit(self, name: str) -> None:
+        """Whoever asks for a restart of all again and again waits longer and longer."""
+        container = find_container(self._pod, name)
+        latest = self._status.latest(name)
+        if container is not None and asks_for_restart_of_all(self._pod, container, latest):
+            self._back_off.keep_exit(self._names, name, self._status, anyio.current_time())
 
     async def _prune_init(self, *, everything: bool) -> None:
         """Keep the newest instance of each init container, or none for a new sandbox."""

@@ -25,6 +25,7 @@ class Records:
         self._seen: set[PodUID] = set()
         self._started: dict[PodUID, dict[str, str]] = {}
         self._unusable: dict[PodUID, set[str]] = {}
+        self._attempts: dict[PodUID, dict[str, int]] = {}
 
     def begin_sandbox(self, uid: PodUID) -> None:
         """A sandbox is about to be created."""
@@ -82,12 +83,22 @@ class Records:
         """Whether a created container may still be started."""
         return container_id not in self._unusable.get(uid, ())
 
+    def attempts_begin_at(self, uid: PodUID, name: str, attempt: int) -> None:
+        """Instances of the container are removed; the next one goes on counting."""
+        attempts = self._attempts.setdefault(uid, {})
+        attempts[name] = max(attempt, attempts.get(name, 0))
+
+    def first_attempt(self, uid: PodUID, name: str) -> int:
+        """The lowest attempt that an instance of the container may have."""
+        return self._attempts.get(uid, {}).get(name, 0)
+
     def forget_pod(self, uid: PodUID) -> None:
         """Drop all that concerns one pod."""
         self._open.pop(uid, None)
         self._seen.discard(uid)
         self._started.pop(uid, None)
         self._unusable.pop(uid, None)
+        self._attempts.pop(uid, None)
 
     def snapshot(self) -> dict[str, dict[str, str]]:
         """Ids of containers that were started and may not run again, by pod and name."""

@@ -13,8 +13,6 @@ from nodeagent.model import ContainerRuntimeStatus, ContainerState
 from nodeagent.model.restart import (
     ALWAYS,
     NEVER,
-    RestartDecision,
-    restart_decision,
     restartable,
 )
 
@@ -73,13 +71,3 @@ def ran_already(
 def init_failed(latest: ContainerRuntimeStatus) -> bool:
     """Whether an exited plain init container counts as failed."""
     return latest.exit_code != 0 or latest.reason == OOM_KILLED
-
-
-def asks_for_restart_of_all(
-    pod: Pod, container: Container, latest: ContainerRuntimeStatus | None
-) -> bool:
-    """Whether this container's exit is what asks for all containers to start again."""
-    if latest is None or latest.state is not ContainerState.EXITED:
-        return False
-    decision = restart_decision(pod, container, latest.exit_code)
-    return decision is RestartDecision.RESTART_ALL

@@ -163,9 +163,10 @@ class ContainerStarter:
         pod = names.PodNames.of(request.pod)
         directory = pod_log_dir(self._context.settings.pod_logs_dir, pod) / request.container.name
         try:
-            return await to_thread.run_sync(next_attempt, directory)
+            logged = await to_thread.run_sync(next_attempt, directory)
         except OSError as error:
             raise ContainerStartError(Waiting.CONFIG, str(error)) from error
+        return max(logged, self._context.records.first_attempt(request.uid, request.container.name))
 
     def _fits(self, request: StartRequest, found: RuntimeContainer) -> bool:
         """Whether a created container is what the spec asks for, where it is asked for."""

@@ -186,7 +186,10 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "requests": _schedulable,
         "claims": _UNSUPPORTED,
     },
-    ContainerRestartRule: {"action": _one_of("Restart"), "exit_codes": _SUPPORTED},
+    ContainerRestartRule: {
+        "action": _one_of("Restart", "RestartAllContainers"),
+        "exit_codes": _SUPPORTED,
+    },
     SecurityContext: {
         "capabilities": _says_nothing,
         "privileged": _is_false,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
+
 from nodeagent.api import (
     Container,
+    ContainerRestartRule,
+    ContainerRestartRuleOnExitCodes,
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
@@ -111,6 +115,20 @@ def make_pod(
         ),
         status=status or PodStatus(phase="Pending"),
     )
+
+
+def restarting_all(pod: Pod, *names: str, code: int = 42) -> Pod:
+    """The pod, where that exit code of those containers restarts all of them."""
+    rule = ContainerRestartRule(
+        action="RestartAllContainers",
+        exit_codes=ContainerRestartRuleOnExitCodes(operator="In", values=(code,)),
+    )
+    spec = pod.spec
+    containers = tuple(
+        replace(c, restart_policy="Never", restart_policy_rules=(rule,)) if c.name in names else c
+        for c in spec.containers
+    )
+    return replace(pod, spec=replace(spec, containers=containers))
 
 
 def sandbox(

@@ -7,18 +7,23 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.unit.pods.status_builders import (
+    NOW,
     condition,
     container_status,
     ended,
     look,
     make_pod,
+    record,
+    restarting_all,
     running,
     sandbox,
     waiting,
 )
 
 from nodeagent.api import ContainerState, ContainerStatus, Pod, PodCondition, PodStatus
+from nodeagent.model import ContainerState as Seen
 from nodeagent.model import PodRuntimeStatus, SandboxState
 from nodeagent.pods.conditions import OWNED, compute_conditions, find, sandbox_usable
 
@@ -223,6 +228,26 @@ def test_a_pod_that_is_here_is_scheduled() -> None:
     """phase.md, PC5."""
     for phase in ("Pending", "Running", "Failed"):
         assert told(compute(make_pod(), phase), "PodScheduled") == ("True", "", "")
+
+
+def test_all_containers_restart_from_the_exit_that_asks_until_all_are_removed() -> None:
+    """phase.md, PC8."""
+    web = restarting_all(make_pod("a", "b"), "b")
+    up = look(record("a"), record("b", id_="c2"))
+    asks = look(record("a"), record("b", Seen.EXITED, code=42, id_="c2"))
+    other = look(record("a"), record("b", Seen.EXITED, code=1, id_="c2"))
+    started = ("True", "RestartAllContainersStarted", "")
+    idle = ("False", "", "")
+    kind = "AllContainersRestarting"
+    assert told(compute(web, runtime=up), kind) == idle
+    assert told(compute(web, runtime=other), kind) == idle
+    first = compute(web, runtime=asks)
+    assert told(first, kind) == started
+    assert told(compute(web, runtime=look(record("a")), old=first), kind) == started
+    assert told(compute(web, runtime=look(), old=first), kind) == idle
+    assert find(compute(make_pod("a", "b"), runtime=asks), kind) is None
+    meta = replace(web.metadata, deletion_timestamp=NOW)
+    assert told(compute(replace(web, metadata=meta), runtime=asks), kind) == idle
 
 
 def test_foreign_conditions_are_kept_and_stand_first() -> None:

@@ -99,6 +99,21 @@ def test_regular_containers_stand_by_name() -> None:
     assert [s.name for s in found] == ["a", "b"]
 
 
+@pytest.mark.parametrize("old", [running_before(2), ended_before(42, 2)])
+def test_what_is_removed_for_a_restart_of_all_waits_for_it(old: ContainerStatus) -> None:
+    """phase.md, PS17."""
+    context = StatusContext("containerd", lambda _name: None, restarting_all=True)
+    found = compute(pod("Never"), old=old, context=context)
+    assert found.state.waiting is not None
+    assert found.state.waiting.reason == "RestartingAllContainers"
+    end = found.last_state.terminated
+    assert end is not None
+    assert (end.exit_code, end.reason) == (137, "RestartingAllContainers")
+    assert found.restart_count == 3
+    again = compute(pod("Never"), old=found, context=context)
+    assert (again.restart_count, again.last_state) == (3, found.last_state)
+
+
 @pytest.mark.parametrize("state", [Seen.RUNNING, Seen.EXITED])
 def test_an_ephemeral_container_is_never_ready_and_never_waits_for_a_restart(state: Seen) -> None:
     """phase.md, PS16."""

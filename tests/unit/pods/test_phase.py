@@ -200,3 +200,19 @@ def test_terminal_means_that_nothing_lives_or_may_live_again(
         assert phase in ("Pending", "Running")
     if any(s.running for s in found) and all(s.running or s.terminated for s in found):
         assert phase == "Running"
+
+
+@pytest.mark.parametrize("init", [False, True])
+def test_what_is_removed_for_a_restart_of_all_will_run_again(init: bool) -> None:
+    """phase.md, PR4."""
+    web = pod("a", policy="Never", init=(Container(name="i"),) if init else ())
+    end = ContainerStateTerminated(exit_code=137, reason="RestartingAllContainers")
+    statuses = [
+        ContainerStatus(
+            name=name,
+            state=ContainerState(waiting=ContainerStateWaiting(reason=end.reason)),
+            last_state=ContainerState(terminated=end),
+        )
+        for name in ("a", "i")
+    ]
+    assert compute_phase(web, statuses) == "Running"

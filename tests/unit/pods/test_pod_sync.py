@@ -16,6 +16,7 @@ from tests.unit.pods.status_builders import (
     look,
     make_pod,
     record,
+    restarting_all,
     running,
     sandbox,
 )
@@ -86,10 +87,18 @@ class Neighbours:
         )
 
     async def sync_pod(
-        self, pod: Pod, status: PodRuntimeStatus, volumes: Mapping[str, MountedVolume]
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        volumes: Mapping[str, MountedVolume],
+        *,
+        restart_all: bool = False,
     ) -> PodSyncResult:
         self.calls.append(f"sync {pod.metadata.name} {sorted(volumes)}")
         self.on_sync()
+        if restart_all:
+            self.calls.append("reset")
+            return PodSyncResult(did_something=True, reset=True)
         return self.result
 
     async def kill_pod(
@@ -183,6 +192,29 @@ async def test_a_sync_may_be_made_again_at_any_time(around: Neighbours) -> None:
     assert version is not None
     assert version.version == 1
     assert around.phases() == ["PhaseRunning"]
+
+
+async def test_a_restart_of_all_removes_them_and_goes_on_at_once(around: Neighbours) -> None:
+    """workers.md, Y15."""
+    web = restarting_all(make_pod("a", "b", policy="Never"), "b")
+    await around.bring_up(web, look(record("a"), record("b", id_="c2"), sandboxes=(sandbox(),)))
+    around.calls.clear()
+    around.after = look(sandboxes=(sandbox(),))
+    asks = look(record("a"), record("b", Seen.EXITED, code=42, id_="c2"), sandboxes=(sandbox(),))
+    assert await around.bring_up(web, asks) is False
+    sync = "sync web ['data']"
+    assert around.calls == ["mount", sync, "reset", f"inspect {UID}", "mount", sync]
+    assert around.stored().phase == "Running"
+    assert around.waiting() == ("RestartingAllContainers", "")
+    assert around.statuses.refused == 0
+
+
+async def test_what_a_restart_of_all_could_not_remove_is_an_error(around: Neighbours) -> None:
+    """workers.md, Y15."""
+    web = restarting_all(make_pod("a"), "a")
+    around.after = asks = look(record("a", Seen.EXITED, code=42), sandboxes=(sandbox(),))
+    with pytest.raises(SyncError, match="still there after they were removed: a"):
+        await around.bring_up(web, asks)
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])

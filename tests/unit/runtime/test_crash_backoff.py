@@ -105,6 +105,25 @@ def test_the_first_start_of_a_container_is_no_restart() -> None:
     assert Life(back_off).crash(0) == 0
 
 
+def test_an_exit_counts_although_its_record_was_removed_for_a_restart_of_all() -> None:
+    back_off, gone = CrashBackOff(), PodRuntimeStatus(UID)
+    waits = []
+    now = 0.0
+    for attempt in range(4):
+        back_off.observe(exited(attempt), now)
+        back_off.keep_exit(POD, "web", exited(attempt), now)
+        back_off.observe(gone, now)
+        saved = back_off.snapshot(now)
+        back_off = CrashBackOff()
+        back_off.restore(saved, 0.0)
+        wait = back_off.check(POD, WEB, gone, now)
+        waits.append(wait.until - now if wait else 0.0)
+        now += waits[-1]
+        back_off.advance(POD, WEB, gone, now)
+    assert waits == [0, 10, 20, 40]
+    assert back_off.check(POD, make_container("other"), gone, now) is None
+
+
 def test_a_shorter_cap_is_honoured() -> None:
     life = Life(CrashBackOff(10.0, 4.0))
     assert [life.crash(0) for _ in range(4)] == [0, 4, 4, 4]

@@ -182,7 +182,7 @@ _CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     (
         "restartPolicyRules[0].action",
-        {"restart_policy_rules": (ContainerRestartRule(action="RestartAllContainers"),)},
+        {"restart_policy_rules": (ContainerRestartRule(action="Explode"),)},
     ),
     ("terminationMessagePolicy", {"termination_message_policy": "FallbackToLogsOnError"}),
 ]
