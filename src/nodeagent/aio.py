@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
@@ -25,6 +26,23 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     else:
         yield error
+
+
+@asynccontextmanager
+async def background() -> AsyncIterator[TaskGroup]:
+    """A group of tasks that end with the body, whose own error comes out as it is.
+
+    An error of one of the tasks cancels the body and comes out in a group, as always.
+    """
+    fault: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as exc:  # noqa: BLE001 - raised again below, outside the group
+            fault = exc
+        tasks.cancel_scope.cancel()
+    if fault is not None:
+        raise fault
 
 
 async def linger(call: Callable[[], Awaitable[T]], patience: float) -> T:

@@ -75,7 +75,7 @@ def status(reply: v1.StatusResponse) -> v1.StatusResponse:
 
 
 def sandbox(reply: v1.PodSandboxStatusResponse, sandbox_id: str) -> v1.PodSandboxStatusResponse:
-    """PodSandboxStatus: whose sandbox it is and when it was made."""
+    """PodSandboxStatus: whose sandbox it is. When it was made may be wrong, or missing."""
     found = reply.status
     meta = found.metadata if found is not None else None
     _require(
@@ -84,19 +84,17 @@ def sandbox(reply: v1.PodSandboxStatusResponse, sandbox_id: str) -> v1.PodSandbo
         metadata__name=meta and meta.name,
         metadata__namespace=meta and meta.namespace,
         metadata__uid=meta and meta.uid,
-        created_at=found and found.created_at,
     )
     return reply
 
 
 def container(reply: v1.ContainerStatusResponse, container_id: str) -> v1.ContainerStatusResponse:
-    """ContainerStatus: which container it is, of which image, and when it was made."""
+    """ContainerStatus: which container it is, and of which image."""
     found = reply.status
     _require(
         f"container {container_id}",
         id=found and found.id,
         metadata__name=found and found.metadata and found.metadata.name,
-        created_at=found and found.created_at,
         image__image=found and found.image and found.image.image,
         image_ref=found and found.image_ref,
     )

@@ -20,7 +20,9 @@ from nodeagent.embedded.fault_rules import (
     Reorder,
 )
 from nodeagent.embedded.faults import Call, Hooks, NoFaults, Work
+from nodeagent.embedded.faulty import RuntimeServer, serve_faulty
 from nodeagent.embedded.image_service import EmbeddedImages
+from nodeagent.embedded.populate import OldPod, list_size, populate
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState, SandboxRecord
 from nodeagent.embedded.runtime import EmbeddedRuntime
 from nodeagent.embedded.server import (
@@ -31,6 +33,7 @@ from nodeagent.embedded.server import (
     serve_embedded,
     serve_open,
 )
+from nodeagent.embedded.shown import Show
 from nodeagent.embedded.simulated import Script, SimulatedBackend
 
 __all__ = [
@@ -56,17 +59,23 @@ __all__ = [
     "Injected",
     "Late",
     "NoFaults",
+    "OldPod",
     "Reorder",
     "RunState",
+    "RuntimeServer",
     "SandboxRecord",
     "Script",
+    "Show",
     "SimulatedBackend",
     "StartError",
     "Usage",
     "Work",
+    "list_size",
     "make_backend",
     "open_embedded",
+    "populate",
     "run_embedded",
     "serve_embedded",
+    "serve_faulty",
     "serve_open",
 ]

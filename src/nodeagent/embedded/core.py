@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 from anyio import CancelScope
 
+from nodeagent.aio import background
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.embedded import views
 from nodeagent.embedded.backend import StartError
@@ -66,8 +67,7 @@ class Core:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Take up what an earlier server left, and run; leaving leaves containers running."""
-        fault: Exception | None = None
-        async with self.backend.open(self._on_exit), anyio.create_task_group() as self._tasks:
+        async with self.backend.open(self._on_exit), background() as self._tasks:
             found = await self.backend.recover()
             for name in found.images:
                 self.images.pull(name)
@@ -82,13 +82,7 @@ class Core:
                 containers=len(found.containers),
                 note="for development: not a container runtime",
             )
-            try:
-                yield
-            except Exception as exc:  # noqa: BLE001 - raised again below, outside the group
-                fault = exc
-            self._tasks.cancel_scope.cancel()
-        if fault is not None:
-            raise fault
+            yield
 
     async def through(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work of a call, between the hooks.
@@ -239,6 +233,21 @@ class Core:
         if sandbox := self.state.find_sandbox(container.sandbox_id):
             self._publish(container.id, DELETED, sandbox)
 
+    # -- losses
+
+    async def vanish(self, container: ContainerRecord) -> None:
+        """Kill and forget a container without an event, as if somebody else had removed it."""
+        self.state.drop(container.id)
+        await self.stop(container, 0)
+        await self.backend.remove(container)
+
+    async def vanish_sandbox(self, sandbox: SandboxRecord) -> None:
+        """Forget a sandbox and its containers without an event."""
+        for container in self.state.of_sandbox(sandbox.id):
+            await self.vanish(container)
+        self.state.drop(sandbox.id)
+        await self.backend.remove_sandbox(sandbox)
+
     # -- looking
 
     def status_of(self, container: ContainerRecord) -> v1.ContainerStatus:
@@ -271,6 +280,8 @@ class Core:
     def _on_exit(self, container: ContainerRecord, end: Exit) -> None:
         container.mark_exited(end)
         log.info("container_exited", container=container.name, pod=container.pod_uid, code=end.code)
+        if container.id not in self.state.containers:
+            return  # it has vanished
         if sandbox := self.state.find_sandbox(container.sandbox_id):
             self._publish(container.id, STOPPED, sandbox)
 

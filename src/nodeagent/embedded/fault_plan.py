@@ -20,6 +20,7 @@ from nodeagent.embedded.fault_rules import (
     Late,
     Reorder,
 )
+from nodeagent.embedded.shown import Show, Subject, shown, shown_event
 from nodeagent.log import Log
 
 if TYPE_CHECKING:
@@ -67,11 +68,20 @@ class Injected:
         if self._begins is None:
             self._begins = now + self.fault.after
 
+    def elapsed(self, now: float) -> float:
+        """Seconds since its time began; negative when it is still to begin."""
+        return now - (now if self._begins is None else self._begins)
+
+    def in_time(self, now: float) -> bool:
+        """Whether it has begun and is not over."""
+        self.begin(now)
+        lasts = self.fault.lasts
+        return self.elapsed(now) >= 0.0 and (lasts is None or self.elapsed(now) < lasts)
+
     def strikes(self, now: float) -> bool:
         """Count a match; whether it is one of those to strike."""
-        self.begin(now)
-        fault, begins = self.fault, self._begins or 0.0
-        if now < begins or (fault.lasts is not None and now >= begins + fault.lasts):
+        fault = self.fault
+        if not self.in_time(now):
             return False
         self.matched += 1
         number = self.matched - fault.skip
@@ -177,6 +187,7 @@ class FaultPlan:
         else:
             await first()
             answer = await work()
+        answer = _shown(struck, call, answer)
         for injected in struck:
             await self._after(injected)
         return answer
@@ -186,6 +197,8 @@ class FaultPlan:
     ) -> list[tuple[float, v1.ContainerEventResponse]]:
         """When an event reaches subscribers."""
         delays = [0.0]
+        for injected in self._faults.values():
+            event = _shown_event(injected, event)
         for injected in self._strikes(lambda fault: fault.matches_event(event), events=True):
             delays = _delayed(injected, delays)
         return [(delay, event) for delay in delays]
@@ -240,6 +253,31 @@ class FaultPlan:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _shown(struck: list[Injected], call: Call, answer: T) -> T:
+    for injected in struck:
+        if isinstance(injected.fault.effect, Show):
+            elapsed = injected.elapsed(anyio.current_time())
+            answer = shown(injected.fault.effect, elapsed, call, answer, _whom(injected.fault))
+    return answer
+
+
+def _shown_event(injected: Injected, event: v1.ContainerEventResponse) -> v1.ContainerEventResponse:
+    """The event as the rule shows it, while the rule is in its time."""
+    effect, now = injected.fault.effect, anyio.current_time()
+    if not isinstance(effect, Show) or injected.fault.on or not injected.in_time(now):
+        return event
+    return shown_event(effect, injected.elapsed(now), event, _whom(injected.fault))
+
+
+def _whom(fault: Fault) -> Callable[[Subject], bool]:
+    def wanted(subject: Subject) -> bool:
+        return fault.matches_pod(
+            subject.uid, subject.namespace, subject.pod
+        ) and fault.matches_container(subject.container)
+
+    return wanted
 
 
 def _goes_on(fault: Fault) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from nodeagent.embedded.shown import SHOWN_BY, Show
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import Code, RpcError, error_for
 
@@ -104,7 +105,7 @@ class FailAfter:
         return error_for(self.code, self.message)
 
 
-CallEffect: TypeAlias = Delay | Hang | Fail | Late | FailAfter
+CallEffect: TypeAlias = Delay | Hang | Fail | Late | FailAfter | Show
 
 # -- what happens to events
 
@@ -207,10 +208,13 @@ class Fault:
     def __post_init__(self) -> None:
         names = (self.on,) if isinstance(self.on, str) else tuple(self.on)
         object.__setattr__(self, "on", tuple(name for name in names if name))
-        known = EVENTS if self.strikes_events else METHODS
+        known = EVENTS if self.strikes_events else SHOWN_BY if self.shows else METHODS
         for name in self.on:
             if name not in known:
-                what = f"an event ({', '.join(EVENTS)})" if known is EVENTS else "a CRI method"
+                what = "a CRI method"
+                if known is not METHODS:
+                    kind = "an event" if known is EVENTS else "a method that shows things"
+                    what = f"{kind} ({', '.join(sorted(known))})"
                 msg = f"on: {name!r} is not the name of {what}"
                 raise ValueError(msg)
         _not_negative(skip=self.skip, after=self.after, lasts=self.lasts or 0.0)
@@ -230,13 +234,20 @@ class Fault:
         """Whether it is about events, not about calls."""
         return isinstance(self.effect, EventEffect)
 
+    @property
+    def shows(self) -> bool:
+        """Whether it is about what answers and events say."""
+        return isinstance(self.effect, Show)
+
     def matches(self, call: Call) -> bool:
-        """Whether the rule is about this call."""
+        """Whether the rule is about this call; whom it is about is not asked where it shows."""
+        if self.shows:
+            return call.method in (self.on or SHOWN_BY)
         return (
             (not self.on or call.method in self.on)
             and self.matches_pod(call.pod_uid, call.namespace, call.pod_name)
-            and _like(call.container, self.container)
-            and _like(call.subject, self.image)
+            and self.matches_container(call.container)
+            and like(call.subject, self.image)
         )
 
     def matches_event(self, event: v1.ContainerEventResponse) -> bool:
@@ -245,16 +256,17 @@ class Fault:
             return False
         status = event.pod_sandbox_status
         pod = (status.metadata if status else None) or v1.PodSandboxMetadata()
-        return self.matches_pod(pod.uid, pod.namespace, pod.name) and _like(
-            container_of(event), self.container
+        return self.matches_pod(pod.uid, pod.namespace, pod.name) and self.matches_container(
+            container_of(event)
         )
 
     def matches_pod(self, uid: str, namespace: str, name: str) -> bool:
         """Whether the rule is about this pod."""
-        if not self.pod:
-            return True
-        known = (uid, name, f"{namespace}/{name}" if name else "")
-        return any(text and fnmatch.fnmatchcase(text, self.pod) for text in known)
+        return names_pod(self.pod, uid, namespace, name)
+
+    def matches_container(self, name: str) -> bool:
+        """Whether the rule is about a container of this name."""
+        return like(name, self.container)
 
 
 def kind_of(event: v1.ContainerEventResponse) -> str:
@@ -270,5 +282,14 @@ def container_of(event: v1.ContainerEventResponse) -> str:
     return ""
 
 
-def _like(text: str, pattern: str) -> bool:
+def like(text: str, pattern: str) -> bool:
+    """Whether a shell pattern matches; an empty one does always."""
     return not pattern or fnmatch.fnmatchcase(text, pattern)
+
+
+def names_pod(pattern: str, uid: str, namespace: str, name: str) -> bool:
+    """Whether a shell pattern matches a pod's UID, name or ``namespace/name``; empty for all."""
+    if not pattern:
+        return True
+    known = (uid, name, f"{namespace}/{name}" if name else "")
+    return any(text and fnmatch.fnmatchcase(text, pattern) for text in known)

@@ -16,7 +16,7 @@ from nodeagent.embedded.records import RunState
 from nodeagent.embedded.runtime import EmbeddedRuntime
 from nodeagent.embedded.simulated import SimulatedBackend
 from nodeagent.log import Log
-from nodeagent.rpc.server import Servable, serve_unix
+from nodeagent.rpc.server import Servable, UnixServer, serve_unix
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -116,20 +116,27 @@ async def serve_embedded(
 
 
 @asynccontextmanager
-async def serve_open(socket_path: Path, embedded: Embedded) -> AsyncIterator[None]:
+async def serve_open(
+    socket_path: Path, embedded: Embedded, *, max_send: int | None = None
+) -> AsyncIterator[UnixServer]:
     """Serve an embedded runtime that is open, while inside the context.
 
     Leaving and entering again is a server that goes away and comes back with its state kept.
+
+    Args:
+        socket_path: where to serve.
+        embedded: what to serve.
+        max_send: refuse to send a message of more bytes.
 
     Raises:
         ValueError: the path is too long for a socket.
         OSError: the socket cannot be made there.
     """
     doors: list[Servable] = [RuntimeDoor(embedded.runtime), ImageDoor(embedded.images)]
-    async with serve_unix(doors, socket_path):
+    async with serve_unix(doors, socket_path, max_send=max_send) as server:
         name = embedded.core.backend.name
         log.info("embedded_runtime_serving", socket=str(socket_path), backend=name)
-        yield
+        yield server
 
 
 async def run_embedded(

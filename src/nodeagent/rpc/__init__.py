@@ -22,7 +22,7 @@ from nodeagent.rpc.errors import (
     Unknown,
     error_for,
 )
-from nodeagent.rpc.server import Servable, serve_unix
+from nodeagent.rpc.server import Servable, UnixServer, serve_unix
 
 __all__ = [
     "MAX_PATH",
@@ -47,6 +47,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "UnixServer",
     "Unknown",
     "check_path",
     "decode",

@@ -32,6 +32,8 @@ MAX_PATH: Final = 107
 
 _SILENCE: Final = 1.0
 _NO_LIMIT: Final = 10_000_000.0
+_TRIES: Final = 3
+"""How often a call is made that servers sent away before they had begun with it."""
 
 
 class Message(Protocol):
@@ -189,18 +191,22 @@ class RpcChannel:
         """Call ``method`` and return the reply as it came. See :meth:`unary`."""
         limit = math.inf if timeout is None else timeout
         payload = bytes(request)
-        call: Call | None = None
-        data: bytes | None = None
-        with _named(method):
-            try:
-                with CancelScope(deadline=anyio.current_time() + limit) as scope:
-                    call = Call(await self._current_link(), scope)
-                    await call.send(_headers(method, limit, metadata), payload)
-                    data = await call.receive()
-                    if data is not None:
-                        await call.finish()
-            finally:
-                self._put_away(call)
+        deadline = anyio.current_time() + limit
+        for left in reversed(range(_TRIES)):
+            call: Call | None = None
+            data: bytes | None = None
+            with _named(method):
+                try:
+                    with CancelScope(deadline=deadline) as scope:
+                        call = Call(await self._current_link(), scope)
+                        await call.send(_headers(method, limit, metadata), payload)
+                        data = await call.receive()
+                        if data is not None:
+                            await call.finish()
+                finally:
+                    self._put_away(call)
+            if not (left and call is not None and call.untaken):
+                break
         _raise_if_cut(call, scope, method, limit)
         if data is None:
             raise Internal("the reply is empty", _short(method))

@@ -18,6 +18,7 @@ from grpclib.protocol import AbstractHandler, H2Protocol, Stream
 from h2.config import H2Configuration
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError, StreamClosedError
+from hyperframe.frame import GoAwayFrame
 
 from nodeagent.log import Log
 from nodeagent.rpc.errors import Code, Internal, error_for
@@ -172,6 +173,33 @@ class Link(Watched):
         """Whether a new call may go here."""
         return not (self._handler.closed or self._retired or self.transport.is_closing())
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start, and take GOAWAY as other gRPC clients do.
+
+        h2 ends the connection at a GOAWAY. It only means that new calls go elsewhere: calls
+        that the server has taken are answered.
+        """
+        super().connection_made(transport)
+        table = self.h2._frame_dispatch_table
+        end = table[GoAwayFrame]
+
+        def receive(frame: GoAwayFrame) -> object:
+            if frame.error_code != ErrorCodes.NO_ERROR:
+                return end(frame)
+            self._go_away(frame.last_stream_id)
+            return [], []
+
+        table[GoAwayFrame] = receive
+
+    def _go_away(self, last: int) -> None:
+        self._retired = True
+        for call in tuple(self.calls):
+            if call.id is None or call.id > last:
+                call.untaken = True
+                call.__terminated__("the server takes no more calls on this connection")
+        if not self.calls:
+            self.abort()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Wake all calls, those still waiting to be sent included."""
         super().connection_lost(exc)
@@ -214,6 +242,7 @@ class Call(Stream):
     Attributes:
         began: loop time at which it was made.
         cut: why it was cut short, or None.
+        untaken: the server said that it has not begun with it, so it may be made again.
         scope: the scope of the wait in progress.
     """
 
@@ -224,6 +253,7 @@ class Call(Stream):
         self.began = anyio.current_time()
         self._heard_before = link.heard
         self.cut: str | None = None
+        self.untaken = False
         self._ended = False
         self._release: Callable[[], None] | None = None
         link.calls.add(self)

@@ -10,24 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-import stat
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import anyio
-from anyio import CancelScope, create_task_group, to_thread
+from anyio import CancelScope, to_thread
 from grpclib.exceptions import GRPCError
 from grpclib.metadata import decode_metadata, decode_timeout, encode_grpc_message
 from grpclib.protocol import AbstractHandler, Stream
 from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes
+from hyperframe.frame import GoAwayFrame
 
+from nodeagent.aio import background
 from nodeagent.log import Log
 from nodeagent.rpc.channel import check_path, decode
-from nodeagent.rpc.errors import Code, Internal, InvalidArgument, RpcError
+from nodeagent.rpc.errors import Code, Internal, InvalidArgument, ResourceExhausted, RpcError
 from nodeagent.rpc.link import Watched, frame, read_frame
+from nodeagent.rpc.socket_file import bind, clear, unlink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -58,7 +59,14 @@ class ServerCall:
         path: the full name of the method.
     """
 
-    def __init__(self, stream: Stream, handler: Handler, headers: list[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        handler: Handler,
+        headers: list[tuple[str, str]],
+        max_send: int | None = None,
+    ) -> None:
+        self._max_send = max_send
         self.path = dict(headers)[":path"]
         self.metadata = decode_metadata(headers)
         self._stream = stream
@@ -86,14 +94,18 @@ class ServerCall:
         return message
 
     async def send_message(self, message: Any) -> None:
-        """Send a message to the client."""
+        """Send a message to the client. Raises ResourceExhausted when it is too large."""
+        data = bytes(message)
+        if self._max_send is not None and len(data) > self._max_send:
+            msg = f"grpc: trying to send message larger than max ({len(data)} vs. {self._max_send})"
+            raise ResourceExhausted(msg)
         if not self._headers_sent:
             self._headers_sent = True
             await self._stream.send_headers(
                 [(":status", "200"), ("content-type", "application/grpc")]
             )
         self._messages += 1
-        await self._stream.send_data(frame(bytes(message)))
+        await self._stream.send_data(frame(data))
 
     async def finish(self, status: int, message: str) -> None:
         """Send the status; 0 is success."""
@@ -116,17 +128,19 @@ async def send_status(stream: Stream, status: int, message: str, *, first: bool)
 class _Connection(AbstractHandler):
     """The calls of one client, each a task of the server's group."""
 
-    def __init__(self, mapping: Mapping[str, Handler], tasks: TaskGroup) -> None:
-        self._mapping = mapping
-        self._tasks = tasks
+    def __init__(self, server: UnixServer) -> None:
+        self._server = server
         self._scopes: dict[Stream, CancelScope] = {}
+        self.closing = False
 
     def accept(
         self, stream: Stream, headers: list[tuple[str, str]], release_stream: Callable[[], None]
     ) -> None:
-        """Start to answer a call."""
+        """Start to answer a call, unless the client was told to go away."""
+        if self.closing:
+            return
         self._scopes[stream] = scope = CancelScope()
-        self._tasks.start_soon(self._answer, stream, headers, release_stream, scope)
+        self._server.tasks.start_soon(self._answer, stream, headers, release_stream, scope)
 
     def cancel(self, stream: Stream) -> None:
         """The client gave one call up."""
@@ -163,7 +177,7 @@ class _Connection(AbstractHandler):
             await stream.send_headers([(":status", "415")], end_stream=True)
             return
         path = table.get(":path", "")
-        handler = self._mapping.get(path)
+        handler = self._server.mapping.get(path)
         if handler is None:
             text = f"unknown method {path}"
             await send_status(stream, Code.UNIMPLEMENTED, text, first=True)
@@ -174,7 +188,7 @@ class _Connection(AbstractHandler):
         except ValueError as exc:
             await send_status(stream, Code.INVALID_ARGUMENT, str(exc), first=True)
             return
-        call = ServerCall(stream, handler, headers)
+        call = ServerCall(stream, handler, headers, self._server.max_send)
         status, message = await _run(call, handler, scope)
         if stream in self._scopes:  # else nobody is there to hear it
             await call.finish(status, message)
@@ -203,8 +217,9 @@ async def _run(call: ServerCall, handler: Handler, scope: CancelScope) -> tuple[
 class _ServerLink(Watched):
     """A server's connection."""
 
-    def __init__(self, server: _Server) -> None:
-        super().__init__(_Connection(server.mapping, server.tasks), client_side=False)
+    def __init__(self, server: UnixServer) -> None:
+        self._calls = _Connection(server)
+        super().__init__(self._calls, client_side=False)
         self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -213,11 +228,30 @@ class _ServerLink(Watched):
         self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: _MAX_STREAMS})
         self.connection.flush()
         self._server.links.add(self)
+        if self._server.stalls_new:
+            self.stall()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """A client has gone."""
         super().connection_lost(exc)
         self._server.links.discard(self)
+
+    def send_goaway(self) -> None:
+        """Have the client go elsewhere with new calls."""
+        self._calls.closing = True
+        # By hand: once h2 has sent the frame itself, it sends nothing more.
+        goaway = GoAwayFrame(0, last_stream_id=self.h2.highest_inbound_stream_id)
+        self.transport.write(goaway.serialize())
+
+    def stall(self) -> None:
+        """Let nothing through any more."""
+        self.transport.pause_reading()
+        self.connection.pause_writing()
+
+    def resume(self) -> None:
+        """Let everything through again."""
+        self.transport.resume_reading()
+        self.connection.resume_writing()
 
     def say_goodbye(self) -> None:
         """Tell the client that there will be no more answers, and close."""
@@ -229,21 +263,68 @@ class _ServerLink(Watched):
         self.processor.close("the server has stopped")
 
 
-class _Server:
-    def __init__(self, services: Iterable[Servable], tasks: TaskGroup) -> None:
+class UnixServer:
+    """A server that serves, and what can befall its connections.
+
+    Attributes:
+        links: the connections there are.
+        max_send: bytes that a message may have.
+        stalls_new: connections are stalled from their beginning.
+    """
+
+    def __init__(
+        self, services: Iterable[Servable], tasks: TaskGroup, max_send: int | None
+    ) -> None:
         self.mapping = {
             path: handler for service in services for path, handler in service.__mapping__().items()
         }
         self.tasks = tasks
+        self.max_send = max_send
         self.links: set[_ServerLink] = set()
+        self.stalls_new = False
+        self.killed = False
+
+    def goaway(self) -> None:
+        """Tell all clients to make new connections; what they have asked is still answered."""
+        for link in self.links:
+            link.send_goaway()
+
+    def stall(self, *, new: bool = False) -> None:
+        """Let no byte through any more, either way, as on a dead line.
+
+        Args:
+            new: on connections to come, too, as with a server that is frozen.
+        """
+        self.stalls_new = new
+        for link in self.links:
+            link.stall()
+
+    def resume(self) -> None:
+        """Undo :meth:`stall`."""
+        self.stalls_new = False
+        for link in self.links:
+            link.resume()
+
+    def drop(self) -> None:
+        """Close all connections at once, without a word."""
+        for link in tuple(self.links):
+            link.abort()
+
+    def kill(self) -> None:
+        """Be as if killed: drop all connections; the socket file stays behind on leaving."""
+        self.killed = True
+        self.drop()
 
     def greet(self) -> _ServerLink:
+        """Take a new connection."""
         return _ServerLink(self)
 
     async def close_links(self) -> None:
+        """End all connections in order."""
         links = tuple(self.links)
         for link in links:
-            link.say_goodbye()
+            if not self.killed:
+                link.say_goodbye()
         with anyio.move_on_after(_GOODBYE, shield=True) as scope:
             for link in links:
                 await link.lost.wait()
@@ -254,8 +335,12 @@ class _Server:
 
 @asynccontextmanager
 async def serve_unix(
-    services: Iterable[Servable], path: str | os.PathLike[str], *, mode: int = 0o600
-) -> AsyncIterator[None]:
+    services: Iterable[Servable],
+    path: str | os.PathLike[str],
+    *,
+    mode: int = 0o600,
+    max_send: int | None = None,
+) -> AsyncIterator[UnixServer]:
     """Serve gRPC on a unix socket while inside the context.
 
     A socket file that nobody listens on is replaced. On leaving, running handlers are
@@ -265,83 +350,34 @@ async def serve_unix(
         services: instances of generated server bases.
         path: where the socket is made; its directory must exist.
         mode: permissions of the socket file.
+        max_send: refuse to send a message of more bytes, as servers in Go do; None for no limit.
 
     Raises:
         ValueError: the path is too long for a socket.
         OSError: the path is in use, is no socket, or cannot be made.
     """
     text = check_path(path)
-    await to_thread.run_sync(_clear, text)
+    await to_thread.run_sync(clear, text)
     # Quick, and on the loop: a thread's result is lost when this task is cancelled meanwhile.
-    sock = _bind(text, mode)
-    fault: Exception | None = None
-    server: _Server | None = None
+    sock = bind(text, mode)
+    server: UnixServer | None = None
     inode = 0
     try:
         inode = await to_thread.run_sync(lambda: Path(text).lstat().st_ino)
-        async with create_task_group() as tasks:
-            server = _Server(services, tasks)
+        async with background() as tasks:
+            server = UnixServer(services, tasks, max_send)
             listener = await asyncio.get_running_loop().create_unix_server(server.greet, sock=sock)
             try:
-                yield
-            except Exception as exc:  # noqa: BLE001 - raised again below, outside the group
-                fault = exc
+                yield server
             finally:
                 for _ in range(_ACCEPT_TURNS):
                     # asyncio leaks a connection that it is accepting while its server closes.
                     await anyio.lowlevel.cancel_shielded_checkpoint()
                 listener.close()
-                tasks.cancel_scope.cancel()
     finally:
         sock.close()
         if server is not None:
             await server.close_links()
-        with CancelScope(shield=True):
-            await to_thread.run_sync(_unlink, text, inode)
-    if fault is not None:
-        raise fault
-
-
-def _bind(path: str, mode: int) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # The file takes over the mode that the socket has when it is bound.
-        os.fchmod(sock.fileno(), mode)
-        try:
-            sock.bind(path)
-        except OSError as exc:
-            raise OSError(exc.errno, exc.strerror, path) from exc
-        sock.listen(128)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _clear(path: str) -> None:
-    """Remove a socket that nobody listens on."""
-    try:
-        found = Path(path).lstat()
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(found.st_mode):
-        msg = f"{path} exists and is not a socket: choose another path or remove it"
-        raise FileExistsError(msg)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            Path(path).unlink(missing_ok=True)
-            return
-        except FileNotFoundError:
-            return
-    msg = f"{path} is in use: another server listens on it"
-    raise OSError(msg)
-
-
-def _unlink(path: str, inode: int) -> None:
-    # A successor may have put its own socket there meanwhile.
-    with contextlib.suppress(FileNotFoundError):
-        if Path(path).lstat().st_ino == inode:
-            Path(path).unlink()
+        if server is None or not server.killed:
+            with CancelScope(shield=True):
+                await to_thread.run_sync(unlink, text, inode)

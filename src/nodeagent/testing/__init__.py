@@ -13,7 +13,13 @@ from nodeagent.embedded import (
     Hold,
     Injected,
     Late,
+    OldPod,
     Reorder,
+    RuntimeServer,
+    Show,
+    list_size,
+    populate,
+    serve_faulty,
 )
 from nodeagent.testing.builders import make_container, make_pod
 from nodeagent.testing.memory_source import MemorySource
@@ -33,8 +39,14 @@ __all__ = [
     "Injected",
     "Late",
     "MemorySource",
+    "OldPod",
     "Reorder",
+    "RuntimeServer",
+    "Show",
     "VirtualTimeLoop",
+    "list_size",
     "make_container",
     "make_pod",
+    "populate",
+    "serve_faulty",
 ]

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from hyperframe.frame import GoAwayFrame
 
 from nodeagent import rpc
 from nodeagent.proto.grpc.health import v1 as health
@@ -195,3 +196,106 @@ async def test_what_is_not_http2_costs_its_own_connection_only(path: Path) -> No
             with anyio.fail_after(5):
                 assert b"".join([data async for data in stranger]) is not None
         await check(channel)
+
+
+# -- what can befall connections
+
+
+async def test_a_message_that_is_too_large_is_refused_as_servers_in_go_do(path: Path) -> None:
+    class Large(health.HealthBase):
+        async def check(self, message: health.HealthCheckRequest) -> health.HealthCheckResponse:
+            serving = health.HealthCheckResponseServingStatus.SERVING
+            return health.HealthCheckResponse(status=serving)
+
+    async with rpc.serve_unix([Large()], path, max_send=1), rpc.RpcChannel(path) as channel:
+        message = r"grpc: trying to send message larger than max \(2 vs. 1\)"
+        with pytest.raises(rpc.ResourceExhausted, match=message):
+            await check(channel)
+
+
+async def test_after_goaway_calls_that_were_taken_are_answered(path: Path) -> None:
+    slow = Slow()
+    async with rpc.serve_unix([slow], path) as server, rpc.RpcChannel(path) as channel:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(check, channel, 100)
+            await anyio.sleep(1)
+            (old,) = server.links
+            server.goaway()
+            await anyio.sleep(1)
+            tasks.start_soon(check, channel, 100)
+            await anyio.sleep(1)
+            assert len(server.links) == 2
+        assert slow.ends == ["done", "done"]
+        await old.lost.wait()
+
+
+async def test_after_goaway_calls_that_were_not_taken_are_made_again_once(path: Path) -> None:
+    slow = Slow()
+    async with rpc.serve_unix([slow], path) as server, rpc.RpcChannel(path) as channel:
+        await check(channel, 100)
+        server.goaway()
+        # Sent before the client has read the frame: this server lets it lie.
+        await check(channel, 100)
+    assert slow.ends == ["done", "done"]
+
+
+async def test_calls_that_no_connection_takes_are_given_up(path: Path) -> None:
+    async with rpc.serve_unix([Quick()], path) as server, rpc.RpcChannel(path) as channel:
+        await check(channel)
+        made = 0
+
+        class AwayAtOnce(set[object]):
+            def add(self, link: object) -> None:
+                nonlocal made
+                made += 1
+                super().add(link)
+                link.send_goaway()  # type: ignore[attr-defined]
+
+        server.links = AwayAtOnce(server.links)  # type: ignore[assignment]
+        server.goaway()
+        with pytest.raises(rpc.Unavailable, match="takes no more calls on this connection"):
+            await check(channel)
+        assert made == 2
+
+
+async def test_goaway_with_an_error_cuts_the_calls(path: Path) -> None:
+    slow = Slow()
+
+    async def cut(channel: rpc.RpcChannel) -> None:
+        with pytest.raises(rpc.Unavailable, match="GOAWAY"):
+            await check(channel, 100)
+
+    async with (
+        rpc.serve_unix([slow], path) as server,
+        rpc.RpcChannel(path) as channel,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(cut, channel)
+        await anyio.sleep(1)
+        (link,) = server.links
+        link.transport.write(GoAwayFrame(0, last_stream_id=1, error_code=11).serialize())
+    assert slow.ends == ["cancelled"]
+
+
+async def test_a_killed_server_leaves_its_socket_and_tells_nobody(path: Path) -> None:
+    async with rpc.RpcChannel(path) as channel:
+        async with rpc.serve_unix([Quick()], path) as server:
+            await check(channel)
+            server.kill()
+        assert path.exists()
+        with pytest.raises(rpc.Unavailable, match="nobody listens"):
+            await check(channel)
+        async with rpc.serve_unix([Quick()], path):
+            await check(channel)
+
+
+async def test_stalled_bytes_flow_again_after_a_time(path: Path) -> None:
+    slow = Slow()
+    async with rpc.serve_unix([slow], path) as server, rpc.RpcChannel(path) as channel:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(check, channel, 1000)
+            await anyio.sleep(1)
+            server.stall()
+            await anyio.sleep(600)
+            server.resume()
+        assert anyio.current_time() >= 601
