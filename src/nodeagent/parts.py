@@ -17,14 +17,14 @@ from nodeagent.checkpointer import Checkpointer
 from nodeagent.cleanup import CleanUp
 from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
-from nodeagent.cri import CRIEventFeed, ImageService, RuntimeHint, RuntimeService
+from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import JournalEvents, RuntimeState
-from nodeagent.pleg import Pleg, PlegSettings, PodCache
+from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PlegSettings, PodCache
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
 from nodeagent.pods.housekeeping import Housekeeping, HousekeepingHooks
@@ -36,14 +36,13 @@ from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.sync import PodSync
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
-from nodeagent.rpc import Unimplemented
 from nodeagent.runtime.gc import ContainerGC
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
 from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
 from nodeagent.runtime.unsupported import unsupported_fields
-from nodeagent.runtime_access import inspect_pod, poll_status
+from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
 from nodeagent.sources import FileSource, PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
@@ -74,7 +73,7 @@ class Parts:
     sources_ready: SourcesReady
     mux: PodMux
     loop: SyncLoop
-    feed: CRIEventFeed
+    events: EventWatch
     checkpoint: Checkpointer
     checks: HealthChecks
     journal: Journal
@@ -95,7 +94,7 @@ class Parts:
             await ring.start(self.dead.run)
             await ring.start(self.housekeeping.run)
             await ring.start(self.loop.run)
-            ring.start_soon(self._follow_events)
+            await ring.start(self.events.run)
             async with anyio.create_task_group() as intake:
                 for source in self.sources:
                     await intake.start(source.run, self.mux.publish)
@@ -124,18 +123,6 @@ class Parts:
             log.warning("pods_left_running", uids=uids, cause="not done in time")
         else:
             log.info("pods_stopped")
-
-    async def _follow_events(self) -> None:
-        """Have PLEG look at once at what the runtime says has changed."""
-
-        def notify(hint: RuntimeHint) -> None:
-            if hint.pod_uid:
-                self.pleg.request_relist(PodUID(hint.pod_uid), hint.what)
-
-        try:
-            await self.feed.run(notify)
-        except Unimplemented:
-            log.debug("no_runtime_events", remedy="the periodic relist finds every change")
 
     async def open_listeners(
         self, stack: AsyncExitStack, pods: Callable[[], Sequence[Pod]]
@@ -193,6 +180,15 @@ def build_parts(
         clock=clock,
         desired=lambda: {PodUID(p.metadata.uid) for p in manager.get_pods()},
     )
+    watch = EventWatch(
+        event_feeds(runtime),
+        pleg,
+        metrics=EventMetrics(registry),
+        journal=journal,
+        settings=_pleg_settings(config),
+        clock=clock,
+    )
+    pleg.audit_with(watch)
     volumes = VolumeManager(root, journal)
     checkpoint = Checkpointer(StateFile(root / "checkpoints" / "runtime.json", 2), journal=journal)
     runtime_manager = RuntimeManager(
@@ -318,7 +314,7 @@ def build_parts(
         sources_ready=ready,
         mux=PodMux(storage, channels.config),
         loop=loop,
-        feed=CRIEventFeed(runtime),
+        events=watch,
         checkpoint=checkpoint,
         checks=_health_checks(loop, pleg, runtime_state, ready, names, sources),
         journal=journal,
@@ -357,6 +353,8 @@ def _health_checks(
 def _pleg_settings(config: AgentConfig) -> PlegSettings:
     return PlegSettings(
         period=config.relist_period,
+        evented_period=config.evented_relist_period,
+        fast_period=config.fast_relist_period,
         threshold=config.relist_threshold,
         concurrency=config.inspection_concurrency,
         inspect_timeout=config.inspection_timeout,

@@ -13,7 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
-from nodeagent.cri import CRIClient, ImageService, RuntimeService
+from nodeagent.cri import (
+    ContainerdEventFeed,
+    ContainerdEvents,
+    ContainerEventFeed,
+    CRIClient,
+    CRIEventFeed,
+    ImageService,
+    RuntimeService,
+)
 from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
 from nodeagent.model import PodRuntimeStatus, PodUID
@@ -89,6 +97,14 @@ def _socket_path(state: Path, stack: AsyncExitStack) -> Path:
     if len(str(socket)) <= _SOCKET_PATH_LIMIT:
         return socket
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeagent-"))) / "cri.sock"
+
+
+def event_feeds(runtime: RuntimeService) -> tuple[ContainerEventFeed, ...]:
+    """What may tell of changes in the runtime, best first."""
+    feeds: list[ContainerEventFeed] = [CRIEventFeed(runtime)]
+    if isinstance(runtime, ContainerdEvents):
+        feeds.append(ContainerdEventFeed(runtime))
+    return tuple(feeds)
 
 
 async def inspect_pod(lister: PodLister, uid: PodUID) -> PodRuntimeStatus:

@@ -59,6 +59,8 @@ class AgentConfig:
         sync_frequency: seconds between two syncs of a pod at rest.
         housekeeping_period: seconds between clean-ups.
         relist_period: seconds between two PLEG relists.
+        evented_relist_period: the same while the runtime's events tell of changes.
+        fast_relist_period: the same while something goes on of which no event tells.
         relist_threshold: seconds without a relist after which PLEG is not healthy.
         inspection_concurrency: pods inspected side by side.
         inspection_timeout: seconds after which one pod's inspection is given up.
@@ -92,6 +94,8 @@ class AgentConfig:
     sync_frequency: float = 60.0
     housekeeping_period: float = 2.0
     relist_period: float = 1.0
+    evented_relist_period: float = 1.0
+    fast_relist_period: float = 0.2
     relist_threshold: float = 180.0
     inspection_concurrency: int = 16
     inspection_timeout: float = 30.0
@@ -140,6 +144,8 @@ class AgentConfig:
             "sync_frequency",
             "housekeeping_period",
             "relist_period",
+            "evented_relist_period",
+            "fast_relist_period",
             "relist_threshold",
             "inspection_timeout",
             "runtime_request_timeout",

@@ -1,8 +1,9 @@
 """The container runtime interface: protocols, the gRPC client, interned lists, event feeds."""
 
 from nodeagent.cri.client import STARTUP_TIMEOUT, CRIClient, connect
+from nodeagent.cri.containerd_events import ContainerdEventFeed, ContainerdEvents
 from nodeagent.cri.endpoint import DEFAULT_ENDPOINT, socket_path
-from nodeagent.cri.events import ContainerEventFeed, CRIEventFeed, RuntimeHint
+from nodeagent.cri.events import ContainerEventFeed, CRIEventFeed, FeedListener, RuntimeHint
 from nodeagent.cri.interned import InternTable
 from nodeagent.cri.metrics import RuntimeMetrics
 from nodeagent.cri.services import ImageService, RuntimeService
@@ -13,6 +14,9 @@ __all__ = [
     "CRIClient",
     "CRIEventFeed",
     "ContainerEventFeed",
+    "ContainerdEventFeed",
+    "ContainerdEvents",
+    "FeedListener",
     "ImageService",
     "InternTable",
     "RuntimeHint",

@@ -12,7 +12,7 @@ from nodeagent.cri.methods import DEFAULT_TIMEOUT
 from nodeagent.rpc import DeadlineExceeded, RpcError, Unavailable, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from nodeagent.cri.methods import Method
     from nodeagent.cri.metrics import RuntimeMetrics
@@ -125,12 +125,20 @@ class Caller:
 
     @asynccontextmanager
     async def stream(
-        self, method: Method, request: Message, reply: type[Reply]
+        self,
+        method: Method,
+        request: Message,
+        reply: type[Reply],
+        metadata: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Replies[Reply]]:
         """Open a stream; connecting and asking have the method's deadline."""
         with self._counted(method):
             async with self._channel.server_stream(
-                self._path(method), request, reply, timeout=self.limit(method)
+                self._path(method),
+                request,
+                reply,
+                timeout=self.limit(method),
+                metadata=metadata,
             ) as replies:
                 yield replies
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Self
 from prometheus_client import CollectorRegistry
 
 from nodeagent.cri import methods, verify
-from nodeagent.cri.caller import Caller
+from nodeagent.cri.caller import Caller, Raw
+from nodeagent.cri.containerd_events import NAMESPACE
 from nodeagent.cri.endpoint import DEFAULT_ENDPOINT, not_reached, socket_path
 from nodeagent.cri.image_client import ImageClient
 from nodeagent.cri.metrics import RuntimeMetrics
@@ -68,6 +69,9 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
         RuntimeClient.__init__(
             self, Caller(channel, "runtime.v1.RuntimeService", metrics, request_timeout)
         )
+        self._containerd = Caller(
+            channel, "containerd.services.events.v1.Events", metrics, request_timeout
+        )
         ImageClient.__init__(
             self, Caller(image_channel, "runtime.v1.ImageService", metrics, request_timeout)
         )
@@ -88,6 +92,15 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
         async with AsyncExitStack() as stack:
             for channel in self._channels:
                 stack.push_async_callback(channel.aclose)
+
+    @asynccontextmanager
+    async def containerd_events(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See :class:`nodeagent.cri.containerd_events.ContainerdEvents`."""
+        everything = Raw(b"")
+        async with self._containerd.stream(
+            methods.CONTAINERD_EVENTS, everything, Raw, {"containerd-namespace": NAMESPACE}
+        ) as envelopes:
+            yield envelopes
 
     async def check(self, timeout: float = STARTUP_TIMEOUT) -> v1.VersionResponse:
         """Make sure that a runtime with this interface answers, and an image service too.

@@ -6,8 +6,11 @@ is what finds everything. Which feed a runtime has differs, so a feed is a proto
 
 from __future__ import annotations
 
+import enum
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -17,8 +20,6 @@ from nodeagent.log import Log
 from nodeagent.rpc import RpcError, Unimplemented
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from anyio.abc import TaskStatus
 
     from nodeagent.cri.services import RuntimeService
@@ -26,8 +27,19 @@ if TYPE_CHECKING:
 
 log = Log("cri.events")
 
-_FIRST_PAUSE: Final = 1.0
+_FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 30.0
+
+
+class Effect(enum.Enum):
+    """What should be seen of a container or sandbox after the event."""
+
+    ANY = "any"
+    """The event does not say, or a look of any kind will do."""
+    ENDED = "ended"
+    """It does not run any more."""
+    GONE = "gone"
+    """It is not listed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,92 +51,139 @@ class RuntimeHint:
         container_id: the container, or the sandbox for its own events; "" when unknown.
         sandbox_id: the sandbox the container is in; "" when unknown.
         what: a word for journals, ``CONTAINER_STOPPED_EVENT``.
+        effect: what a look should find.
+        at: wall time in nanoseconds at which the runtime says that it happened; 0 for unknown.
     """
 
     pod_uid: str = ""
     container_id: str = ""
     sandbox_id: str = ""
     what: str = ""
+    effect: Effect = Effect.ANY
+    at: int = 0
 
-    @property
-    def concerns_all(self) -> bool:
-        """Whether events may have been missed, so that everything is worth a look."""
-        return not (self.pod_uid or self.container_id or self.sandbox_id)
+
+class FeedListener(Protocol):
+    """Who is told what a feed hears. The methods are quick and raise nothing."""
+
+    def feed_opened(self) -> None:
+        """A stream is open from now on; what happened before may have been missed."""
+
+    def feed_interrupted(self, cause: str) -> None:
+        """The stream is gone; a new one will be opened."""
+
+    def feed_hint(self, hint: RuntimeHint) -> None:
+        """Something happened."""
 
 
 class ContainerEventFeed(Protocol):
     """A source of hints.
 
     Attributes:
-        name: what to call it in logs.
+        name: what to call it in logs and metrics.
     """
 
     name: str
 
     async def run(
         self,
-        notify: Callable[[RuntimeHint], None],
+        listener: FeedListener,
         *,
         task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
     ) -> None:
-        """Call ``notify`` for each event until cancelled, over restarts of the runtime.
-
-        After each gap, a hint that concerns everything comes first.
+        """Tell ``listener`` of each event until cancelled, over restarts of the runtime.
 
         Raises:
             Unimplemented: the runtime has no such feed.
         """
         ...
 
+    def try_now(self) -> None:
+        """Do not wait any longer before the next try: the runtime answers again."""
+        ...
 
-class CRIEventFeed:
+
+HintStream: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncIterator[RuntimeHint]]]
+"""Opens one stream of hints."""
+
+
+class EventStreamFeed:
+    """A feed that reads a stream, and opens another one when it ends.
+
+    Args:
+        name: what to call it in logs and metrics.
+        open_stream: asks the runtime.
+    """
+
+    def __init__(self, name: str, open_stream: HintStream) -> None:
+        self.name = name
+        self._open_stream = open_stream
+        self._pause = _FIRST_PAUSE
+        self._hurry = anyio.Event()
+
+    async def run(
+        self,
+        listener: FeedListener,
+        *,
+        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
+    ) -> None:
+        """See :class:`ContainerEventFeed`; started once the first request is sent."""
+        while True:
+            try:
+                async with self._open_stream() as hints:
+                    task_status.started()
+                    task_status = TASK_STATUS_IGNORED
+                    listener.feed_opened()
+                    async for hint in hints:
+                        self._pause = _FIRST_PAUSE
+                        listener.feed_hint(hint)
+                cause = "the runtime ended the stream"
+            except Unimplemented:
+                raise
+            except RpcError as exc:
+                cause = str(exc)
+            listener.feed_interrupted(cause)
+            log.info("events_interrupted", feed=self.name, cause=cause, retry_in=self._pause)
+            with anyio.move_on_after(jitter(self._pause)):
+                await self._hurry.wait()
+            self._hurry = anyio.Event()
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def try_now(self) -> None:
+        """See :class:`ContainerEventFeed`."""
+        self._hurry.set()
+        self._pause = _FIRST_PAUSE
+
+
+class CRIEventFeed(EventStreamFeed):
     """The runtime's own GetContainerEvents.
 
     Args:
         runtime: the runtime to listen to.
     """
 
-    name = "cri"
-
     def __init__(self, runtime: RuntimeService) -> None:
+        super().__init__("cri", self._stream)
         self._runtime = runtime
-        self._pause = _FIRST_PAUSE
 
-    async def run(
-        self,
-        notify: Callable[[RuntimeHint], None],
-        *,
-        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
-    ) -> None:
-        """See :class:`ContainerEventFeed`; started once the first request is sent."""
-        gap = False
-        while True:
-            try:
-                async with self._runtime.get_container_events() as events:
-                    task_status.started()
-                    task_status = TASK_STATUS_IGNORED
-                    if gap:
-                        notify(RuntimeHint(what="reconnected"))
-                    async for event in events:
-                        self._pause = _FIRST_PAUSE
-                        notify(_hint(event))
-                cause = "the runtime ended the stream"
-            except Unimplemented:
-                raise
-            except RpcError as exc:
-                cause = str(exc)
-            gap = True
-            log.info("events_interrupted", cause=cause, retry_in=self._pause)
-            await anyio.sleep(jitter(self._pause))
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+    @asynccontextmanager
+    async def _stream(self) -> AsyncIterator[AsyncIterator[RuntimeHint]]:
+        async with self._runtime.get_container_events() as events:
+            yield (_hint(event) async for event in events)
+
+
+_EFFECTS: Final = {"CONTAINER_STOPPED_EVENT": Effect.ENDED, "CONTAINER_DELETED_EVENT": Effect.GONE}
 
 
 def _hint(event: v1.ContainerEventResponse) -> RuntimeHint:
     sandbox = event.pod_sandbox_status
     uid = sandbox.metadata.uid if sandbox is not None and sandbox.metadata is not None else ""
+    what = event.container_event_type.name or str(int(event.container_event_type))
     return RuntimeHint(
         pod_uid=uid,
         container_id=event.container_id,
         sandbox_id=sandbox.id if sandbox is not None else "",
-        what=event.container_event_type.name or str(int(event.container_event_type)),
+        what=what,
+        effect=_EFFECTS.get(what, Effect.ANY),
+        at=event.created_at,
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item", bound="Message")
 
 # Wire types of protobuf.
+_NUMBER: Final = 0
 _BYTES: Final = 2
 _GROUP: Final = 3
 _END_GROUP: Final = 4
@@ -129,6 +130,26 @@ def cut(data: bytes, field: int) -> list[bytes]:
         msg = f"the list is damaged: it ends inside item {len(pieces)}, after {size} bytes"
         raise Internal(msg) from exc
     return pieces
+
+
+def read_numbers(data: bytes) -> dict[int, int]:
+    """The numbers in a flat message, by field; the last one counts. Other fields are passed over.
+
+    Raises:
+        Internal: the bytes do not make whole fields.
+    """
+    numbers: dict[int, int] = {}
+    position = 0
+    try:
+        while position < len(data):
+            tag, position = _varint(data, position)
+            if tag & 7 == _NUMBER:
+                numbers[tag >> 3], position = _varint(data, position)
+            else:
+                position = _skip(data, tag, position)
+    except IndexError as exc:
+        raise Internal("the message is damaged: it ends inside a number") from exc
+    return numbers
 
 
 def sort_maps(data: bytes, map_tags: frozenset[int]) -> bytes:

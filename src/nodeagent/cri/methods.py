@@ -71,3 +71,6 @@ IMAGE_STATUS: Final = Method("ImageStatus", "image_status")
 PULL_IMAGE: Final = Method("PullImage", "pull_image", None)
 REMOVE_IMAGE: Final = Method("RemoveImage", "remove_image")
 IMAGE_FS_INFO: Final = Method("ImageFsInfo", "image_fs_info")
+
+CONTAINERD_EVENTS: Final = Method("Subscribe", "containerd_events")
+"""Of containerd's own event service, which is not part of CRI."""

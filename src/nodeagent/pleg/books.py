@@ -11,7 +11,7 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID, RuntimePod
 from nodeagent.pleg.health import DegradedPod, Trouble
-from nodeagent.pleg.tracked import TrackedPod
+from nodeagent.pleg.tracked import TrackedPod, View, all_ids
 
 log: Final = Log("pleg")
 
@@ -29,6 +29,7 @@ class Books:
         self._patience = patience
         self._pods: dict[PodUID, TrackedPod] = {}
         self._unsettled: dict[PodUID, TrackedPod] = {}
+        self._owners: dict[str, PodUID] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -39,6 +40,27 @@ class Books:
         if pod is None:
             pod = self._pods[uid] = TrackedPod(uid)
         return pod
+
+    def find(self, uid: PodUID) -> TrackedPod | None:
+        """The entry of a pod, if there is one."""
+        return self._pods.get(uid)
+
+    def owner(self, id_: str) -> PodUID | None:
+        """The pod of a container or sandbox that the newest look at its pod has shown."""
+        return self._owners.get(id_)
+
+    def note(self, pod: TrackedPod, view: View) -> None:
+        """Keep what a look has found, unless a later one is known."""
+        if view.at <= pod.newest_at:
+            return
+        before, pod.newest, pod.newest_at = pod.newest, view.pod, view.at
+        if before is view.pod:
+            return
+        now = all_ids(view.pod)
+        for gone in all_ids(before) - now:
+            self._owners.pop(gone, None)
+        for id_ in now:
+            self._owners[id_] = pod.uid
 
     def unsettle(self, pod: TrackedPod) -> None:
         """Have the next relist visit the pod even if the runtime's list stays the same."""

@@ -94,6 +94,17 @@ def compute_events(old: RuntimePod | None, new: RuntimePod | None) -> tuple[PodL
     return tuple(events)
 
 
+def announced_ids(old: RuntimePod | None, new: RuntimePod | None) -> frozenset[str]:
+    """What changed between two looks in a way that runtimes have events for.
+
+    No event tells that a state has become unknown, or known again.
+    """
+    if old is new:
+        return frozenset()
+    steps = [*_steps(_containers(old), _containers(new)), *_steps(_sandboxes(old), _sandboxes(new))]
+    return frozenset(id_ for id_, *step in steps if Seen.UNKNOWN not in step)
+
+
 def _uid(old: RuntimePod | None, new: RuntimePod | None) -> PodUID | None:
     if new is not None:
         return new.uid

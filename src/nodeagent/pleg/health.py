@@ -60,6 +60,7 @@ class PlegHealth:
         rpc: the runtime call that ``cause`` names, "" for none.
         since: loop time since when; None when ``rpc`` is "".
         degraded: the pods that could not be inspected, longest first.
+        events: who tells of changes, "" when nobody was asked.
     """
 
     ok: bool
@@ -68,6 +69,7 @@ class PlegHealth:
     rpc: str = ""
     since: float | None = None
     degraded: tuple[DegradedPod, ...] = ()
+    events: str = ""
 
 
 def judge(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,18 +13,25 @@ from anyio.abc import TaskGroup
 from nodeagent.aio import PatientLimiter
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodRuntimeStatus
+from nodeagent.model import PodRuntimeStatus, PodUID
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.cache import PodCache
 from nodeagent.pleg.calls import Lister, SupersededError, ask_runtime
 from nodeagent.pleg.errors import InspectionError
+from nodeagent.pleg.events import announced_ids
 from nodeagent.pleg.health import Trouble
 from nodeagent.pleg.metrics import PlegMetrics
 from nodeagent.pleg.settings import PlegSettings
 from nodeagent.pleg.speaker import Speaker
-from nodeagent.pleg.tracked import TrackedPod, View
+from nodeagent.pleg.tracked import TrackedPod, View, living_ids
 
 log: Final = Log("pleg")
+
+_RECHECKS: Final = 8
+_FIRST_RECHECK: Final = 0.005
+
+Found: TypeAlias = Callable[[PodUID, frozenset[str], float], None]
+"""Is told of the ids whose change a relist was the first to see, and when it was not there yet."""
 
 
 class PodLooker:
@@ -59,10 +68,14 @@ class PodLooker:
         # Pods that hung or failed before retry in a lane of their own, off everyone's way.
         self._second_tries = PatientLimiter(settings.concurrency, settings.patience)
         self._asked: set[TrackedPod] = set()
+        self._later: dict[PodUID, float] = {}
         self._busy = 0
         self._idle = anyio.Event()
         self.tasks: TaskGroup | None = None
         """Where looks run; None while PLEG does not run."""
+        self.on_found: Found | None = None
+        self.last_audit = -math.inf
+        """Start of the relist before the one whose finds are being offered."""
 
     async def settled(self) -> None:
         """Wait until no pod is being looked at."""
@@ -74,6 +87,8 @@ class PodLooker:
         if view.at <= pod.seen_at:
             return  # a look at this pod alone has begun later and been faster
         self._books.name(pod, view.pod)
+        self._compare(pod, view)
+        self._books.note(pod, view)
         if not pod.busy and not pod.needs_inspection(view):
             self._take(pod, view)
             return
@@ -83,6 +98,43 @@ class PodLooker:
             self._begin(pod)
         elif pod.outdated_by(view, anyio.current_time(), self._settings.patience):
             pod.give_up()
+
+    def _compare(self, pod: TrackedPod, view: View) -> None:
+        if self.on_found is None or view.at <= pod.newest_at:
+            return
+        if changed := announced_ids(pod.newest, view.pod):
+            self.on_found(pod.uid, changed, max(pod.newest_at, self.last_audit))
+
+    def expect_end(self, pod: TrackedPod, id_: str) -> None:
+        """Look again, a few times, until ``id_`` does not run any more."""
+        pod.expected_ends.add(id_)
+        pod.rechecks = 0
+
+    def ask_later(self, uid: PodUID, after: float) -> None:
+        """Look at a pod in ``after`` seconds, if it is still in the books."""
+        due = anyio.current_time() + after
+        if self.tasks is not None and self._later.get(uid, math.inf) > due:
+            self._later[uid] = due
+            self.tasks.start_soon(self._ask_at, uid, due)
+
+    async def _ask_at(self, uid: PodUID, due: float) -> None:
+        await anyio.sleep_until(due)
+        if self._later.get(uid) != due:
+            return  # an earlier look was asked for meanwhile
+        del self._later[uid]
+        if (pod := self._books.find(uid)) is not None:
+            self.ask(pod)
+
+    def _recheck(self, pod: TrackedPod, view: View) -> None:
+        """A runtime may announce an end before it shows it."""
+        pod.expected_ends &= living_ids(view.pod)
+        if not pod.expected_ends:
+            return
+        if pod.rechecks >= _RECHECKS:
+            pod.expected_ends.clear()  # it was wrong, or is very slow: the next relist will see
+            return
+        self.ask_later(pod.uid, _FIRST_RECHECK * 2**pod.rechecks)
+        pod.rechecks += 1
 
     def ask(self, pod: TrackedPod) -> None:
         """Look at a pod at once, or leave it to the next relist when too many were asked for."""
@@ -160,8 +212,10 @@ class PodLooker:
         finally:
             pod.fetching_at = None
         self._books.name(pod, found)
+        view = View(found, at, audit=False)
+        self._books.note(pod, view)
         if pod.waiting is None or pod.waiting.at < at:
-            pod.waiting = View(found, at, audit=False)
+            pod.waiting = view
 
     async def _inspect(self, pod: TrackedPod, view: View) -> None:
         target = view.pod
@@ -201,6 +255,7 @@ class PodLooker:
     def _finish(self, pod: TrackedPod, view: View) -> None:
         pod.seen_at = view.at
         self._hold_if_behind(pod)
+        self._recheck(pod, view)
         self._books.recover(pod)
         self._speaker.say(pod, view)
         # A pod with a task stays unsettled, so the next relist visits it even if its list is the

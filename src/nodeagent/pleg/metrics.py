@@ -6,10 +6,9 @@ from collections import Counter as Tally
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from nodeagent.model import RuntimePod, SandboxState
+from nodeagent.pleg.plain_counter import PlainCounter
 
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -67,7 +66,13 @@ class PlegMetrics:
         self.unsent_events = 0
         """How often an event did not fit into the channel; it is said again."""
         self._states: set[str] = set()
-        registry.register(_DiscardedEvents(self))
+        registry.register(
+            PlainCounter(
+                "kubelet_pleg_discard_events",
+                "Events that did not fit into the channel and were said again later",
+                lambda: self.unsent_events,
+            )
+        )
 
     def count_pods(self, pods: Iterable[RuntimePod]) -> None:
         """Set the gauges of running pods and containers; a state not seen any more is 0."""
@@ -80,24 +85,3 @@ class PlegMetrics:
         self._states |= states.keys()
         for state in self._states:
             self.running_containers.labels(container_state=state).set(states[state])
-
-
-class _DiscardedEvents(Collector):
-    """``kubelet_pleg_discard_events``: the kubelet's counter has no ``_total`` to its name."""
-
-    NAME = "kubelet_pleg_discard_events"
-
-    def __init__(self, metrics: PlegMetrics) -> None:
-        self._metrics = metrics
-
-    def describe(self) -> Iterable[Metric]:
-        return [self._family()]
-
-    def collect(self) -> Iterable[Metric]:
-        family = self._family()
-        family.add_sample(self.NAME, {}, self._metrics.unsent_events)
-        return [family]
-
-    def _family(self) -> Metric:
-        help_ = "Events that did not fit into the channel and were said again later"
-        return Metric(self.NAME, help_, "unknown")

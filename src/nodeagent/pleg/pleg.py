@@ -7,8 +7,10 @@ one that hangs holds up nobody. A hint that one pod changed starts a look at tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -17,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.channels import Channel
 from nodeagent.clock import Clock, SystemClock
+from nodeagent.cri.events import Effect, RuntimeHint
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod
@@ -26,11 +29,32 @@ from nodeagent.pleg.calls import Lister, cause_of
 from nodeagent.pleg.health import PlegHealth, Trouble, judge
 from nodeagent.pleg.looker import PodLooker
 from nodeagent.pleg.metrics import PlegMetrics
+from nodeagent.pleg.pace import Pace, PaceMode
 from nodeagent.pleg.settings import PlegSettings
 from nodeagent.pleg.speaker import Speaker
-from nodeagent.pleg.tracked import View, is_alive
+from nodeagent.pleg.tracked import TrackedPod, View, all_ids, is_alive
 
 log: Final = Log("pleg")
+
+_GONE_DELAY: Final = 0.25
+"""Seconds to collect removals in: garbage goes one by one, and nobody waits for it."""
+_LEAST_REST: Final = 0.05
+
+
+class Auditor(Protocol):
+    """Who compares what relists find with what was announced."""
+
+    def found(self, uid: PodUID, ids: Iterable[str], since: float) -> None:
+        """A relist was the first to see a change, which was not there yet at ``since``."""
+
+    def audited(self) -> None:
+        """A relist is over."""
+
+    def runtime_returned(self) -> None:
+        """Listing works again."""
+
+    def describe(self) -> str:
+        """One clause for people: who tells of changes."""
 
 
 class Pleg:
@@ -75,6 +99,10 @@ class Pleg:
         self._list_call: Trouble | None = None
         self._list_trouble: Trouble | None = None
         self._last_start: float | None = None
+        self._pace = Pace(self._settings)
+        self._wanted_at = math.inf
+        self._stirred = anyio.Event()
+        self._auditor: Auditor | None = None
         self.last_relist: float | None = None
         """Loop time at which the last good look at all pods began; None before the first."""
         cache.on_wait = self._on_wait
@@ -87,9 +115,22 @@ class Pleg:
                 task_status.started()
                 while True:
                     await self.relist()
-                    await anyio.sleep(self._settings.period)
+                    await self._rest()
             finally:
                 self._looker.tasks = None
+
+    async def _rest(self) -> None:
+        """Wait until the next relist is due, which may become earlier meanwhile."""
+        began = anyio.current_time()
+        while True:
+            now = anyio.current_time()
+            period = self._pace.period(now)
+            due = min(began + period, max(self._wanted_at, began + min(_LEAST_REST, period)))
+            if now >= due:
+                return
+            self._stirred = anyio.Event()
+            with anyio.move_on_after(due - now):
+                await self._stirred.wait()
 
     def request_relist(self, uid: PodUID, reason: str) -> None:
         """Have one pod looked at at once, because it has just changed; never blocks.
@@ -99,10 +140,54 @@ class Pleg:
             reason: what happened, for the journal.
         """
         pod = self._books.track(uid)
-        if pod.asked_at is None:  # else it is merged with the request that waits
-            self._journal.record("pleg", "LookRequested", uid, reason)
+        self._note_request(pod, reason)
         pod.hinted_at = anyio.current_time()
+        self._stir()
         self._looker.ask(pod)
+
+    def hear(self, uid: PodUID, hint: RuntimeHint) -> None:
+        """Have one pod looked at because the runtime says that something happened to it."""
+        pod = self._books.track(uid)
+        self._note_request(pod, hint.what)
+        if hint.container_id not in all_ids(pod.newest):
+            # It may come and go before anyone sees it.
+            pod.hinted_at = anyio.current_time()
+        if hint.effect is Effect.GONE:
+            self._looker.ask_later(uid, _GONE_DELAY)
+            return
+        if hint.effect is Effect.ENDED:
+            self._looker.expect_end(pod, hint.container_id)
+        self._looker.ask(pod)
+
+    def request_all(self, reason: str, after: float = 0.0) -> None:
+        """Have all pods looked at in ``after`` seconds, or when a relist is due before."""
+        due = anyio.current_time() + after
+        if due < self._wanted_at:
+            self._journal.record("pleg", "RelistRequested", why=reason)
+            self._wanted_at = due
+            self._stirred.set()
+
+    def owner(self, id_: str) -> PodUID | None:
+        """The pod of a container or sandbox that was seen; None when it was not."""
+        return self._books.owner(id_)
+
+    def set_pace(self, mode: PaceMode) -> None:
+        """Say who else tells of changes, which decides how often all pods are looked at."""
+        self._pace.mode = mode
+        self._stirred.set()
+
+    def audit_with(self, auditor: Auditor) -> None:
+        """Have what relists find compared with what was announced."""
+        self._auditor = auditor
+        self._looker.on_found = auditor.found
+
+    def _note_request(self, pod: TrackedPod, reason: str) -> None:
+        if pod.asked_at is None:  # else it is merged with the request that waits
+            self._journal.record("pleg", "LookRequested", pod.uid, reason)
+
+    def _stir(self) -> None:
+        self._pace.stir(anyio.current_time())
+        self._stirred.set()
 
     def healthy(self, now: float | None = None) -> PlegHealth:
         """The verdict at loop time ``now``, by default the present."""
@@ -110,9 +195,10 @@ class Pleg:
         listing = self._list_trouble or self._list_call
         degraded = self._books.degraded(now)
         settings = self._settings
-        return judge(
+        verdict = judge(
             now, self.last_relist, listing, degraded, settings.threshold, settings.patience
         )
+        return replace(verdict, events=self._auditor.describe()) if self._auditor else verdict
 
     @property
     def tracked(self) -> int:
@@ -132,14 +218,17 @@ class Pleg:
         if self._last_start is not None:
             self._metrics.relist_interval.observe(started - self._last_start)
         self._last_start = started
+        self._wanted_at = math.inf
         self._books.degrade_overdue(started)
         self._metrics.degraded_pods.set(len(self._books.degraded(started)))
         pods = await self._list(started)
         if pods is not None:
             self._compare(pods, started)
             self._cache.update_time(started)
-            self.last_relist = started
+            self.last_relist = self._looker.last_audit = started
             self._metrics.last_seen.set(self._clock.time_ns() / 1e9)
+            if self._auditor is not None:
+                self._auditor.audited()
         self._metrics.relist_duration.observe(anyio.current_time() - started)
 
     async def _list(self, started: float) -> Mapping[PodUID, RuntimePod] | None:
@@ -174,12 +263,15 @@ class Pleg:
         self._list_trouble = None
         log.info("relist_recovered", after=down)
         self._journal.record("pleg", "RelistRecovered", duration=down)
+        if self._auditor is not None:
+            self._auditor.runtime_returned()
 
     def _compare(self, pods: Mapping[PodUID, RuntimePod], started: float) -> None:
         if pods is self._listing:
             changed = self._books.unsettled
         else:
             self._metrics.count_pods(pods.values())
+            self._stir()
             changed = self._books.changed(pods)
         self._listing = pods
         if len(changed) > 1:

@@ -37,6 +37,11 @@ class TrackedPod:
         said: the state whose events have all been sent.
         inspected: the state that the cache holds.
         seen_at: start of the newest look that was acted on.
+        newest: what the newest look found, acted on or not.
+        newest_at: start of that look.
+        expected_ends: containers and sandboxes that an event said had ended, and that every
+            look since has shown running.
+        rechecks: how often that was looked at again.
         unsent: the channel was full before all was said.
         half_said: events on the way from ``said`` to the present that were sent already.
         reinspect: the last inspection failed.
@@ -59,6 +64,10 @@ class TrackedPod:
     said: RuntimePod | None = None
     inspected: RuntimePod | None = None
     seen_at: float = -math.inf
+    newest: RuntimePod | None = None
+    newest_at: float = -math.inf
+    expected_ends: set[str] = field(default_factory=set)
+    rechecks: int = 0
     unsent: bool = False
     half_said: frozenset[PodLifecycleEvent] = frozenset()
     reinspect: bool = False
@@ -159,6 +168,24 @@ class TrackedPod:
         self.said = state
         self.half_said = frozenset()
         self.unsent = False
+
+
+def living_ids(pod: RuntimePod | None) -> set[str]:
+    """Ids of the containers and sandboxes of a pod that run, or may."""
+    if pod is None:
+        return set()
+    ids: set[str] = {s.id for s in pod.sandboxes if s.state is SandboxState.READY}
+    ids.update(c.id for c in pod.containers if c.state is not ContainerState.EXITED)
+    return ids
+
+
+def all_ids(pod: RuntimePod | None) -> set[str]:
+    """Ids of all containers and sandboxes of a pod."""
+    if pod is None:
+        return set()
+    ids: set[str] = {s.id for s in pod.sandboxes}
+    ids.update(c.id for c in pod.containers)
+    return ids
 
 
 def is_alive(pod: RuntimePod | None) -> bool:

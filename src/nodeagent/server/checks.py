@@ -48,7 +48,7 @@ def pleg(health: Callable[[], PlegHealth]) -> Check:
             culprits.append({**entry, "error": pod.trouble.error})
         level = Level.FAILED if not found.ok else Level.DEGRADED if found.cause else Level.OK
         cause = found.cause if found.ok else f"PLEG is not healthy: {found.cause}"
-        return CheckResult(level, cause, tuple(culprits))
+        return CheckResult(level, cause, tuple(culprits), found.events)
 
     return Check("pleg", run)
 

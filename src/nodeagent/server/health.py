@@ -32,11 +32,13 @@ class CheckResult:
         level: OK, DEGRADED (working, with something to look at) or FAILED.
         cause: one sentence; "" when all is well.
         details: one JSON-able object per culprit: pod, rpc, since (seconds ago).
+        note: something to know, whatever the level.
     """
 
     level: Level = Level.OK
     cause: str = ""
     details: tuple[dict[str, Any], ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,17 @@ def render_text(probe: str, results: Sequence[tuple[str, CheckResult]], *, verbo
 
 
 def _line(name: str, result: CheckResult) -> str:
+    note = f" ({_one_line(result.note)})" if result.note else ""
     if result.level is Level.OK:
-        return f"[+]{name} ok"
-    cause = " ".join(result.cause.split())
+        return f"[+]{name} ok{note}"
+    cause = _one_line(result.cause)
     if result.level is Level.DEGRADED:
-        return f"[+]{name} ok, degraded: {cause}"
+        return f"[+]{name} ok, degraded: {cause}{note}"
     return f"[-]{name} failed: {cause}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def render_json(probe: str, results: Sequence[tuple[str, CheckResult]]) -> dict[str, Any]:
@@ -116,6 +123,8 @@ def render_json(probe: str, results: Sequence[tuple[str, CheckResult]]) -> dict[
 
 def _entry(name: str, result: CheckResult) -> dict[str, Any]:
     entry: dict[str, Any] = {"check": name, "state": result.level.value, "cause": result.cause}
+    if result.note:
+        entry["note"] = result.note
     if result.details:
         # The first culprit stands at the top level, where a person or a jq filter looks first.
         entry.update(result.details[0])

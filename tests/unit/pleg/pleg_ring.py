@@ -27,13 +27,14 @@ class Ring:
         self.registry = CollectorRegistry()
         self.journal = Journal(monotonic=anyio.current_time)
         self.desired: set[PodUID] = set()
+        self.settings = PlegSettings(**settings)  # type: ignore[arg-type]  # counts are floats here
         self.pleg = Pleg(
             self.lister,
             self.cache,
             self.channel,
             registry=self.registry,
             journal=self.journal,
-            settings=PlegSettings(**settings),  # type: ignore[arg-type]  # counts are floats here
+            settings=self.settings,
             desired=lambda: self.desired,
         )
 
