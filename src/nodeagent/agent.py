@@ -35,6 +35,7 @@ from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import open_runtime
 from nodeagent.sources import FileSource, Source
 from nodeagent.sources.checkpoint import ManifestCheckpoint
+from nodeagent.sources.verdict_report import ManifestMetrics
 
 log = Log("agent")
 
@@ -203,8 +204,9 @@ class NodeAgent:
                 period=config.file_check_frequency,
                 checkpoint=ManifestCheckpoint(checkpoint, node),
                 journal=self.journal,
-                registry=self.registry,
+                metrics=ManifestMetrics(self.registry),
                 unsupported=unsupported_fields,
+                clock=self._clock,
             ),
         )
 

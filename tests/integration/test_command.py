@@ -217,7 +217,7 @@ METRICS = [
     "kubelet_started_containers_total",
     "kubelet_started_pods_total",
     'nodeagent_channel_depth{channel="pleg"}',
-    'nodeagent_manifest_documents{verdict="good"} 1.0',
+    'nodeagent_manifest_documents{source="file",verdict="good"} 1.0',
 ]
 
 

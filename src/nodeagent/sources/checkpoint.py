@@ -13,6 +13,7 @@ import msgspec
 from nodeagent.api.codec import decode_pod
 from nodeagent.api.documents import Identity
 from nodeagent.log import Log
+from nodeagent.sources.origin import Origin, UrlOrigin
 from nodeagent.sources.selection import InForce
 from nodeagent.sources.static_pod import make_static_pod
 from nodeagent.state_file import StateFile
@@ -26,11 +27,13 @@ class ManifestCheckpoint:
     Args:
         path: the checkpoint file.
         node_name: name of the node; documents of another node are not taken.
+        tolerate: whether the pods tolerate NoExecute taints (those from files do).
     """
 
-    def __init__(self, path: Path, node_name: str) -> None:
+    def __init__(self, path: Path, node_name: str, *, tolerate: bool = True) -> None:
         self._file = StateFile(path)
         self._node_name = node_name
+        self._tolerate = tolerate
 
     def save(self, documents: Iterable[InForce]) -> None:
         """Write the documents in force.
@@ -42,8 +45,7 @@ class ManifestCheckpoint:
             {
                 "namespace": d.identity.namespace,
                 "name": d.identity.name,
-                # A file's name may be any bytes, and JSON holds only Unicode.
-                "path": quote_from_bytes(os.fsencode(d.path)),
+                **_saved_origin(d.origin),
                 "uid": d.uid,
                 "written": d.written.decode(),
             }
@@ -68,9 +70,30 @@ class ManifestCheckpoint:
         try:
             identity = Identity(entry["namespace"], entry["name"])
             written = entry["written"].encode()
-            pod = make_static_pod(decode_pod(written), entry["uid"], self._node_name)
-            path = Path(os.fsdecode(unquote_to_bytes(entry["path"])))
-            return InForce(identity, path, written, entry["uid"], pod)
+            pod = make_static_pod(
+                decode_pod(written), entry["uid"], self._node_name, tolerate=self._tolerate
+            )
+            return InForce(identity, _restored_origin(entry), written, entry["uid"], pod)
         except (KeyError, TypeError, AttributeError, msgspec.DecodeError, ValueError) as error:
-            log.warning("checkpoint_entry_ignored", entry=str(entry)[:80], cause=str(error))
+            log.warning("checkpoint_entry_ignored", entry=_described(entry), cause=str(error))
             return None
+
+
+def _saved_origin(origin: Origin) -> dict[str, str]:
+    if isinstance(origin, UrlOrigin):
+        return {"url": origin.url}
+    # A file's name may be any bytes, and JSON holds only Unicode.
+    return {"path": quote_from_bytes(os.fsencode(origin))}
+
+
+def _restored_origin(entry: Mapping[str, Any]) -> Origin:
+    if isinstance(entry.get("url"), str):
+        return UrlOrigin(entry["url"])
+    return Path(os.fsdecode(unquote_to_bytes(entry["path"])))
+
+
+def _described(entry: Any) -> str:
+    """An entry for people; what a pod holds may be secret."""
+    if not isinstance(entry, Mapping):
+        return type(entry).__name__
+    return f"{entry.get('namespace')}/{entry.get('name')}"[:80]

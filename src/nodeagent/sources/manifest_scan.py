@@ -6,10 +6,12 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+from nodeagent.sources.settling import HINT_DELAY, FileFacts
 
 SIZE_LIMIT: Final = 10 * 1024 * 1024
 """Bytes; a manifest of this size or more is refused."""
@@ -30,14 +32,18 @@ class FileSeen:
     Attributes:
         path: as found.
         stamp: changes when the file does; None when it could not be read.
-        data: its bytes, None when unchanged since ``known`` or unreadable.
+        data: its bytes, None when unchanged since ``known``, not whole yet, or unreadable.
         problem: why it cannot be used; "" when it can.
+        due: loop time from which it may be read, when it may still be being written; else 0.
+        keys: the paths under which its changes are told.
     """
 
     path: Path
     stamp: tuple[int, ...] | None
     data: bytes | None = None
     problem: str = ""
+    due: float = 0.0
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,72 +63,148 @@ class PathSeen:
     missing: bool = False
 
 
+class Readable(Protocol):
+    """Tells whether changed files are whole."""
+
+    def __call__(self, file: FileFacts, now: float, /) -> float:
+        """The loop time from which the file may be read; ``now`` or earlier when it may be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a look happens.
+
+    Attributes:
+        now: loop time.
+        wall_ns: wall time, nanoseconds since the epoch.
+        readable_at: see there.
+    """
+
+    now: float
+    wall_ns: int
+    readable_at: Readable
+
+
 def is_leftover(name: str) -> bool:
     """Whether a file name is an editor's or package manager's leftover, or hidden."""
     return _LEFTOVERS.fullmatch(name) is not None
 
 
+def kept_aside(path: Path, inode: int) -> bool:
+    """Whether a file that has gone lies beside its old place as a leftover: an editor's backup."""
+    try:
+        with os.scandir(path.parent) as entries:
+            return any(entry.inode() == inode and is_leftover(entry.name) for entry in entries)
+    except OSError:
+        return False
+
+
 def scan(
-    paths: Sequence[Path], known: dict[Path, tuple[int, ...]], *, fresh: bool = False
+    paths: Sequence[Path], known: Mapping[Path, tuple[int, ...]], moment: Moment | None = None
 ) -> list[PathSeen]:
     """Look at all paths.
 
     Args:
         paths: files and directories, in order.
         known: stamps of files already read; their bytes are read only when they changed.
-        fresh: read all bytes again.
+        moment: leaves out what may still be being written; None reads all that has changed.
     """
-    return [_scan_path(path, {} if fresh else known) for path in paths]
+    look = _Look(known, moment)
+    return [look.at(path) for path in paths]
 
 
-def _scan_path(path: Path, known: dict[Path, tuple[int, ...]]) -> PathSeen:
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            names = sorted(n for n in os.listdir(path) if not is_leftover(n))  # noqa: PTH208
-            return PathSeen(path, tuple(_files(path, names, known)))
-    except FileNotFoundError:
-        return PathSeen(path, problem="path does not exist, ignoring", missing=True)
-    except OSError as error:
-        return PathSeen(path, problem=f"cannot be read: {error.strerror}")
-    if not stat.S_ISREG(mode):
-        return PathSeen(path, problem="path is not a directory or file")
-    seen = _look(path, known)
-    return PathSeen(path, (seen,) if seen else ())
+class _Look:
+    """One look at files."""
 
+    def __init__(self, known: Mapping[Path, tuple[int, ...]], moment: Moment | None) -> None:
+        self._known = known
+        self._moment = moment
 
-def _files(
-    directory: Path, names: Sequence[str], known: dict[Path, tuple[int, ...]]
-) -> Iterator[FileSeen]:
-    for name in names:
-        seen = _look(directory / name, known)
-        if seen is not None:
-            yield seen
+    def at(self, path: Path) -> PathSeen:
+        """Look at one configured path."""
+        try:
+            mode = path.stat().st_mode
+            if stat.S_ISDIR(mode):
+                names = sorted(n for n in os.listdir(path) if not is_leftover(n))  # noqa: PTH208
+                return PathSeen(path, tuple(self._files(path, names)))
+        except FileNotFoundError:
+            return PathSeen(path, problem="path does not exist, ignoring", missing=True)
+        except OSError as error:
+            return PathSeen(path, problem=f"cannot be read: {error.strerror}")
+        if not stat.S_ISREG(mode):
+            return PathSeen(path, problem="path is not a directory or file")
+        seen = self._file(path)
+        return PathSeen(path, (seen,) if seen else ())
 
+    def _files(self, directory: Path, names: Sequence[str]) -> Iterator[FileSeen]:
+        for name in names:
+            seen = self._file(directory / name)
+            if seen is not None:
+                yield seen
 
-def _look(path: Path, known: dict[Path, tuple[int, ...]]) -> FileSeen | None:
-    """One file; None for a subdirectory or a file that has just vanished."""
-    try:
-        # Without O_NONBLOCK a FIFO in the directory would hang the scan.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError as error:
-        return _unopened(path, error)
-    try:
-        facts = os.fstat(descriptor)
-        if stat.S_ISDIR(facts.st_mode):
-            return None
-        if not stat.S_ISREG(facts.st_mode):
-            return FileSeen(path, None, problem="not a regular file")
+    def _file(self, path: Path) -> FileSeen | None:
+        """One file; None for a subdirectory or a file that has just vanished."""
+        try:
+            # Without O_NONBLOCK a FIFO in the directory would hang the scan.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError as error:
+            return _unopened(path, error)
+        try:
+            facts = os.fstat(descriptor)
+            if stat.S_ISDIR(facts.st_mode):
+                return None
+            if not stat.S_ISREG(facts.st_mode):
+                return FileSeen(path, None, problem="not a regular file")
+            return self._regular(path, descriptor, facts)
+        except OSError as error:
+            return FileSeen(path, None, problem=f"cannot be read: {error.strerror}")
+        finally:
+            os.close(descriptor)
+
+    def _regular(self, path: Path, descriptor: int, facts: os.stat_result) -> FileSeen:
+        stamp, keys = _stamp(facts), _keys(path)
+        if self._known.get(path) == stamp:
+            return FileSeen(path, stamp, keys=keys)
+        due = self._due(path, facts, keys)
+        if due > 0.0:
+            return FileSeen(path, stamp, due=due, keys=keys)
         if facts.st_size >= SIZE_LIMIT:
-            return FileSeen(path, None, problem=_too_large(facts.st_size))
-        stamp = (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
-        if known.get(path) == stamp:
-            return FileSeen(path, stamp)
-        return _read(path, descriptor, stamp)
-    except OSError as error:
-        return FileSeen(path, None, problem=f"cannot be read: {error.strerror}")
-    finally:
-        os.close(descriptor)
+            return FileSeen(path, None, problem=_too_large(facts.st_size), keys=keys)
+        data = _read(descriptor)
+        if len(data) >= SIZE_LIMIT:
+            return FileSeen(path, None, problem=_too_large(len(data)), keys=keys)
+        if self._moment is not None and _stamp(os.fstat(descriptor)) != stamp:
+            # Someone writes it while it is read: what was read may be half of it.
+            return FileSeen(path, stamp, due=self._moment.now + HINT_DELAY, keys=keys)
+        return FileSeen(path, stamp, data, keys=keys)
+
+    def _due(self, path: Path, facts: os.stat_result, keys: tuple[str, ...]) -> float:
+        """When the file may be read; 0 for now."""
+        if self._moment is None:
+            return 0.0
+        changed_ns = max(facts.st_mtime_ns, facts.st_ctime_ns)
+        file = FileFacts(
+            keys=keys,
+            name=path.name,
+            stamp=_stamp(facts),
+            size=facts.st_size,
+            links=facts.st_nlink,
+            age=(self._moment.wall_ns - changed_ns) / 1e9,
+        )
+        due = self._moment.readable_at(file, self._moment.now)
+        return due if due > self._moment.now else 0.0
+
+
+def _stamp(facts: os.stat_result) -> tuple[int, ...]:
+    return (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
+
+
+def _keys(path: Path) -> tuple[str, ...]:
+    """Its own path and, of a link, where it leads and the ``..data`` it may lead through."""
+    if not path.is_symlink():
+        return (str(path),)
+    return (str(path), str(path.parent / "..data"), os.path.realpath(path))
 
 
 def _unopened(path: Path, error: OSError) -> FileSeen | None:
@@ -136,14 +218,13 @@ def _unopened(path: Path, error: OSError) -> FileSeen | None:
     return FileSeen(path, None, problem=f"cannot be read: {error.strerror}")
 
 
-def _read(path: Path, descriptor: int, stamp: tuple[int, ...]) -> FileSeen:
+def _read(descriptor: int) -> bytes:
+    """All bytes, or as many as show that they are too many."""
     chunks, size = [], 0
-    while chunk := os.read(descriptor, 1 << 20):
+    while size < SIZE_LIMIT and (chunk := os.read(descriptor, 1 << 20)):
         chunks.append(chunk)
         size += len(chunk)
-        if size >= SIZE_LIMIT:
-            return FileSeen(path, None, problem=_too_large(size))
-    return FileSeen(path, stamp, b"".join(chunks))
+    return b"".join(chunks)
 
 
 def _too_large(size: int) -> str:

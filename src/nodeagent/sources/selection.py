@@ -1,4 +1,4 @@
-"""Which documents of a file source are in force. Pure (docs/behaviour/sources.md, "Selection").
+"""Which documents of a source are in force. Pure (docs/behaviour/sources.md, "Selection").
 
 A pod stays as it is while its document is bad; of two files that give one pod the first by
 name counts; a document that moves to another file keeps the pod's UID.
@@ -6,13 +6,13 @@ name counts; a document that moves to another file keeps the pod's UID.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from nodeagent.api import Pod
 from nodeagent.api.documents import Identity, Verdict
+from nodeagent.sources.origin import Origin, origin_text
 from nodeagent.sources.static_pod import document_uid, judge_static_pod
 
 
@@ -22,14 +22,14 @@ class InForce:
 
     Attributes:
         identity: namespace and name as written.
-        path: the file that supplies it.
+        origin: the file or URL that supplies it.
         written: the document in its one form.
         uid: the pod's UID.
         pod: the static pod.
     """
 
     identity: Identity
-    path: Path
+    origin: Origin
     written: bytes
     uid: str
     pod: Pod
@@ -37,20 +37,31 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class FileVerdicts:
-    """All that one file says; ``problem`` when it could not be read at all."""
+    """All that one file or URL says.
 
-    path: Path
+    Attributes:
+        origin: the file or URL.
+        verdicts: of its documents.
+        problem: why it could not be read at all, or "".
+        unjudged: it is being written or has only just gone, so what it gave stays in force
+            and nothing is said about it.
+    """
+
+    origin: Origin
     verdicts: tuple[Verdict, ...] = ()
     problem: str = ""
+    unjudged: bool = False
 
     def may_concern(self, identity: Identity) -> bool:
-        """Whether the file may be meant to supply that pod and fails to."""
-        return bool(self.problem) or any(v.may_concern(identity) for v in self.verdicts)
+        """Whether the file may be meant to supply that pod and does not."""
+        if self.problem or self.unjudged:
+            return True
+        return any(v.may_concern(identity) for v in self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is in force after a look at the files.
+    """What is in force after a look at the files of a source.
 
     Attributes:
         pods: by identity, in the order of files and documents.
@@ -60,7 +71,7 @@ class Selection:
 
     pods: Mapping[Identity, InForce]
     verdicts: tuple[FileVerdicts, ...]
-    kept: Mapping[Identity, Path]
+    kept: Mapping[Identity, Origin]
 
 
 Unsupported: TypeAlias = Callable[[Pod], Sequence[str]]
@@ -76,6 +87,8 @@ def select(
     before: Mapping[Identity, InForce],
     node_name: str,
     unsupported: Unsupported = _all_supported,
+    *,
+    tolerate: bool = True,
 ) -> Selection:
     """Decide what is in force.
 
@@ -85,33 +98,57 @@ def select(
         node_name: name of the node.
         unsupported: an edit that adds such fields to a pod that has none is refused, so that
             the pod runs on; a new pod with such fields is let through and waits.
+        tolerate: whether the pods tolerate NoExecute taints (those from files do).
     """
+    maker = _Maker(node_name, tolerate)
     pods: dict[Identity, InForce] = {}
     uids: dict[str, Identity] = {}
     judged: list[FileVerdicts] = []
     for file in files:
         verdicts = []
         for verdict in file.verdicts:
-            final, found = _judge(verdict, file.path, before, pods, uids, node_name)
+            final, found = _judge(verdict, file.origin, before, pods, uids, maker)
             if found is not None:
                 final, found = _unless_it_stops_it(final, found, before, unsupported)
             verdicts.append(final)
             if found is not None:
                 pods[found.identity] = found
                 uids[found.uid] = found.identity
-        judged.append(FileVerdicts(file.path, tuple(verdicts), file.problem))
+        judged.append(replace(file, verdicts=tuple(verdicts)))
     kept = dict(_kept(judged, before, pods))
     owners = {before[identity].uid: identity for identity in kept}
-    judged = [_without_uids(file, owners, pods) for file in judged]
+    unjudged = {file.origin for file in judged if file.unjudged}
+    silent = {identity for identity, origin in kept.items() if origin in unjudged}
+    judged = [_without_uids(file, owners, silent, pods) for file in judged]
     for identity in kept:
         pods[identity] = before[identity]
     return Selection(pods, tuple(judged), kept)
 
 
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """What all static pods of a source have in common."""
+
+    node_name: str
+    tolerate: bool
+
+    def judge(self, verdict: Verdict, uid: str = "") -> tuple[Verdict, Pod | None]:
+        return judge_static_pod(verdict, uid, self.node_name, tolerate=self.tolerate)
+
+    def uid(self, verdict: Verdict, origin: Origin) -> str:
+        return document_uid(verdict.written, self.node_name, origin_text(origin))
+
+
 def _without_uids(
-    file: FileVerdicts, owners: Mapping[str, Identity], pods: dict[Identity, InForce]
+    file: FileVerdicts,
+    owners: Mapping[str, Identity],
+    silent: Collection[Identity],
+    pods: dict[Identity, InForce],
 ) -> FileVerdicts:
-    """Refuse documents that give the UID of a kept pod to another one: that pod runs on."""
+    """Refuse documents that give the UID of a kept pod to another one: that pod runs on.
+
+    Without a word when it is kept only for a moment (``silent``).
+    """
     verdicts = []
     for verdict in file.verdicts:
         found = pods.get(verdict.identity) if verdict.identity is not None else None
@@ -120,8 +157,8 @@ def _without_uids(
             verdicts.append(verdict)
             continue
         del pods[found.identity]
-        verdicts.append(_same_uid(verdict, other))
-    return FileVerdicts(file.path, tuple(verdicts), file.problem)
+        verdicts.append(verdict if other in silent else _same_uid(verdict, other))
+    return replace(file, verdicts=tuple(verdicts))
 
 
 def _unless_it_stops_it(
@@ -145,47 +182,46 @@ def _same_uid(verdict: Verdict, other: Identity) -> Verdict:
 
 def _judge(
     verdict: Verdict,
-    path: Path,
+    origin: Origin,
     before: Mapping[Identity, InForce],
     pods: Mapping[Identity, InForce],
     uids: Mapping[str, Identity],
-    node_name: str,
+    maker: _Maker,
 ) -> tuple[Verdict, InForce | None]:
     identity = verdict.identity
     if verdict.pod is None or identity is None:
-        return judge_static_pod(verdict, "", node_name)[0], None
+        return maker.judge(verdict)[0], None
     if identity in pods:
-        first = pods[identity].path
+        first = pods[identity].origin
         text = f"duplicate: {first.name} already gives the pod {identity.namespace}/{identity.name}"
-        if first == path:
+        if first == origin:
             text = f"duplicate: an earlier document gives {identity.namespace}/{identity.name}"
         # Its own faults are said too, so that one look at the log is enough.
-        judged = judge_static_pod(verdict, "", node_name)[0]
+        judged = maker.judge(verdict)[0]
         return judged.rejected([("metadata.name", text)]), None
     old = before.get(identity)
     if old is not None and old.written == verdict.written:
         # The same document, here or in another file: the very same pod.
-        return verdict, InForce(identity, path, old.written, old.uid, old.pod)
-    uid = document_uid(verdict.written, node_name, f"file:{path}")
-    final, pod = judge_static_pod(verdict, uid, node_name)
+        return verdict, InForce(identity, origin, old.written, old.uid, old.pod)
+    final, pod = maker.judge(verdict, maker.uid(verdict, origin))
     if pod is None:
         return final, None
     if (other := uids.get(pod.metadata.uid)) is not None:
         return _same_uid(verdict, other), None
-    return final, InForce(identity, path, verdict.written, pod.metadata.uid, pod)
+    return final, InForce(identity, origin, verdict.written, pod.metadata.uid, pod)
 
 
 def _kept(
     files: Iterable[FileVerdicts],
     before: Mapping[Identity, InForce],
     pods: Mapping[Identity, InForce],
-) -> Iterator[tuple[Identity, Path]]:
+) -> Iterator[tuple[Identity, Origin]]:
     """Pods whose file is there and bad: their last good document stays in force."""
-    by_path = {file.path: file for file in files}
+    by_origin = {file.origin: file for file in files}
     for identity, old in before.items():
-        file, now = by_path.get(old.path), pods.get(identity)
+        file, now = by_origin.get(old.origin), pods.get(identity)
         if file is None or not file.may_concern(identity):
             continue
         # Another file that gives the same pod must not take over because this one is bad.
-        if now is None or (now.path != old.path and now.written != old.written):
-            yield identity, old.path
+        if now is None or (now.origin != old.origin and now.written != old.written):
+            yield identity, old.origin

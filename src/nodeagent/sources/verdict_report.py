@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from nodeagent.api.documents import Verdict
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.sources.manifest_scan import PathSeen
+from nodeagent.sources.origin import Origin
 from nodeagent.sources.selection import FileVerdicts, Selection
-
-log = Log("source.file")
 
 
 class Remark(NamedTuple):
@@ -26,74 +24,96 @@ class Remark(NamedTuple):
     uid: str = ""
 
 
+class ManifestMetrics:
+    """Counts the documents of all sources by verdict."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.documents = Gauge(
+            "nodeagent_manifest_documents",
+            "Documents in manifests by source and verdict",
+            ["source", "verdict"],
+            registry=registry,
+        )
+        self.fetches = Counter(
+            "nodeagent_manifest_url_fetches",
+            "Requests of the manifest URL by result",
+            ["result"],
+            registry=registry,
+        )
+
+
 class VerdictReport:
     """Reports verdicts to log, journal and metric.
 
     Args:
+        source: the source's name.
         journal: flight recorder.
-        registry: for the metric, or None.
+        metrics: counts, or None.
     """
 
-    def __init__(self, journal: Journal, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, source: str, journal: Journal, metrics: ManifestMetrics | None = None
+    ) -> None:
+        self._source = source
         self._journal = journal
-        self._errors: dict[Path, tuple[Remark, ...]] = {}
-        self._warnings: dict[Path, tuple[Remark, ...]] = {}
-        self._gauge: Gauge | None = None
-        if registry is not None:
-            self._gauge = Gauge(
-                "nodeagent_manifest_documents",
-                "Documents in manifest files by verdict",
-                ["verdict"],
-                registry=registry,
-            )
+        self._errors: dict[Origin, tuple[Remark, ...]] = {}
+        self._warnings: dict[Origin, tuple[Remark, ...]] = {}
+        self._metrics = metrics
+        self._log = Log(f"source.{source}")
 
     def problems(self) -> dict[str, str]:
         """The first error of every file that has one."""
-        return {str(path): remarks[0].text for path, remarks in self._errors.items() if remarks}
+        return {str(origin): remarks[0].text for origin, remarks in self._errors.items() if remarks}
 
     def report(self, seen: Sequence[PathSeen], selection: Selection) -> None:
-        """Say what is new about the files that were just looked at."""
-        errors: dict[Path, tuple[Remark, ...]] = {}
+        """Say what is new about the files that were just looked at.
+
+        Args:
+            seen: the paths; empty for a source that has none.
+            selection: what is in force.
+        """
+        errors: dict[Origin, tuple[Remark, ...]] = {}
+        warnings: dict[Origin, tuple[Remark, ...]] = {}
         for path in seen:
             if path.problem:
                 errors[path.path] = (Remark(f"{path.path}: {path.problem}"),)
         for file in selection.verdicts:
-            errors[file.path] = tuple(_errors_of(file, selection))
-            self._warn(file, selection)
-        for file_path, remarks in errors.items():
-            if remarks != self._errors.get(file_path, ()):
-                self._tell(file_path, remarks, selection)
-        self._errors = errors
+            if file.unjudged:
+                errors.setdefault(file.origin, self._errors.get(file.origin, ()))
+                warnings[file.origin] = self._warnings.get(file.origin, ())
+                continue
+            errors[file.origin] = tuple(_errors_of(file, selection))
+            warnings[file.origin] = tuple(_warnings_of(file, selection))
+        for origin, remarks in warnings.items():
+            self._warn(origin, remarks)
+        for origin, remarks in errors.items():
+            if remarks != self._errors.get(origin, ()):
+                self._tell(origin, remarks, selection)
+        self._errors, self._warnings = errors, warnings
         self._count(selection)
 
-    def _tell(self, path: Path, remarks: Sequence[Remark], selection: Selection) -> None:
+    def _tell(self, origin: Origin, remarks: Sequence[Remark], selection: Selection) -> None:
         for remark in remarks:
-            log.warning("manifest_refused", verdict=remark.text, file=str(path))
-            self._record("ManifestRefused", path, remark)
-        kept = [identity for identity, file in selection.kept.items() if file == path]
+            self._log.warning("manifest_refused", verdict=remark.text, file=str(origin))
+            self._record("ManifestRefused", origin, remark)
+        kept = [identity for identity, file in selection.kept.items() if file == origin]
         for identity in kept:
             name = f"{identity.namespace}/{identity.name}"
-            log.warning("last_good_kept", pod=name, file=str(path))
-            self._record("LastGoodKept", path, Remark(name, uid=selection.pods[identity].uid))
-        if not remarks and self._errors.get(path):
-            log.info("manifest_good_again", file=str(path))
-            self._record("ManifestGood", path, Remark(""))
+            self._log.warning("last_good_kept", pod=name, file=str(origin))
+            self._record("LastGoodKept", origin, Remark(name, uid=selection.pods[identity].uid))
+        if not remarks and self._errors.get(origin):
+            self._log.info("manifest_good_again", file=str(origin))
+            self._record("ManifestGood", origin, Remark(""))
 
-    def _warn(self, file: FileVerdicts, selection: Selection) -> None:
-        remarks = tuple(
-            Remark(line, v.document, problem.path, _uid(v, selection))
-            for v in file.verdicts
-            for line, problem in zip(v.warning_lines(), v.warnings, strict=True)
-        )
-        if remarks == self._warnings.get(file.path, ()):
+    def _warn(self, origin: Origin, remarks: Sequence[Remark]) -> None:
+        if remarks == self._warnings.get(origin, ()):
             return
-        self._warnings[file.path] = remarks
         for remark in remarks:
-            log.warning("manifest_warning", verdict=remark.text, file=str(file.path))
-            self._record("ManifestWarning", file.path, remark)
+            self._log.warning("manifest_warning", verdict=remark.text, file=str(origin))
+            self._record("ManifestWarning", origin, remark)
 
-    def _record(self, what: str, path: Path, remark: Remark) -> None:
-        facts: dict[str, Any] = {"file": str(path)}
+    def _record(self, what: str, origin: Origin, remark: Remark) -> None:
+        facts: dict[str, Any] = {"file": str(origin)}
         if remark.document:
             facts["document"] = remark.document
         if remark.field:
@@ -101,22 +121,31 @@ class VerdictReport:
         self._journal.record("source", what, remark.uid, remark.text, **facts)
 
     def _count(self, selection: Selection) -> None:
-        if self._gauge is None:
+        if self._metrics is None:
             return
+        unjudged = {file.origin for file in selection.verdicts if file.unjudged}
+        kept = sum(origin not in unjudged for origin in selection.kept.values())
         bad = sum(
             bool(f.problem) + sum(bool(v.errors) for v in f.verdicts) for f in selection.verdicts
         )
-        self._gauge.labels("bad").set(bad)
-        self._gauge.labels("good").set(len(selection.pods) - len(selection.kept))
-        self._gauge.labels("kept").set(len(selection.kept))
+        counts = {"bad": bad, "good": len(selection.pods) - kept, "kept": kept}
+        for verdict, count in counts.items():
+            self._metrics.documents.labels(self._source, verdict).set(count)
 
 
 def _errors_of(file: FileVerdicts, selection: Selection) -> Iterable[Remark]:
     if file.problem:
-        yield Remark(f"{file.path.name}: {file.problem}")
+        yield Remark(f"{file.origin.name}: {file.problem}")
     for verdict in file.verdicts:
         uid = _uid(verdict, selection)
         for line, problem in zip(verdict.error_lines(), verdict.errors, strict=True):
+            yield Remark(line, verdict.document, problem.path, uid)
+
+
+def _warnings_of(file: FileVerdicts, selection: Selection) -> Iterable[Remark]:
+    for verdict in file.verdicts:
+        uid = _uid(verdict, selection)
+        for line, problem in zip(verdict.warning_lines(), verdict.warnings, strict=True):
             yield Remark(line, verdict.document, problem.path, uid)
 
 

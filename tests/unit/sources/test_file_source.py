@@ -1,78 +1,14 @@
-"""The file source as a whole, on real files and a real watcher."""
+"""The file source as a whole, on real files; time is virtual."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
-from anyio.streams.memory import MemoryObjectReceiveStream
+from tests.unit.sources.file_lab import POD, refusal, running
 
-from nodeagent.journal import Journal, JournalRecord
-from nodeagent.model import PodUID, Snapshot
-from nodeagent.sources import FileSource
-from nodeagent.sources.checkpoint import ManifestCheckpoint
-
-pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
-
-POD = """apiVersion: v1
-kind: Pod
-metadata: {name: %s}
-spec: {containers: [{name: c, image: "%s"}]}
-"""
-
-
-class Running:
-    """A file source at work and the snapshots it sends."""
-
-    def __init__(
-        self, source: FileSource, snapshots: MemoryObjectReceiveStream[Snapshot], journal: Journal
-    ) -> None:
-        self.source = source
-        self.snapshots = snapshots
-        self.journal = journal
-
-    async def next(self) -> dict[str, str]:
-        with anyio.fail_after(20):
-            snapshot = await self.snapshots.receive()
-        return {p.metadata.name: p.spec.containers[0].image for p in snapshot.pods}
-
-    async def uids(self) -> set[PodUID]:
-        with anyio.fail_after(20):
-            snapshot = await self.snapshots.receive()
-        return {PodUID(p.metadata.uid) for p in snapshot.pods}
-
-
-async def refusal(records: MemoryObjectReceiveStream[JournalRecord]) -> str:
-    with anyio.fail_after(20):
-        async for record in records:
-            if record.what == "ManifestRefused" and "does not exist" not in record.why:
-                return record.why
-    pytest.fail("the journal ended")
-
-
-@asynccontextmanager
-async def running(
-    *paths: Path, checkpoint: Path | None = None, period: float = 20.0
-) -> AsyncIterator[Running]:
-    send, receive = anyio.create_memory_object_stream[Snapshot](100)
-    journal = Journal()
-    source = FileSource(
-        paths,
-        "n1",
-        period=period,
-        journal=journal,
-        checkpoint=ManifestCheckpoint(checkpoint, "n1") if checkpoint else None,
-    )
-    with send, receive:
-        async with anyio.create_task_group() as tg:
-            with anyio.fail_after(20):
-                await tg.start(source.run, send.send)
-            yield Running(source, receive, journal)
-            tg.cancel_scope.cancel()
+pytestmark = pytest.mark.anyio
 
 
 async def test_the_first_snapshot_is_sent_even_when_empty(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ async def test_a_file_name_of_arbitrary_bytes_costs_no_pod_and_no_source(tmp_pat
             tg.cancel_scope.cancel()
     assert [p.metadata.name for p in first.pods] == ["web-node1"]
     assert {p.metadata.name for p in second.pods} == {"web-node1", "db-node1"}
-    assert {d.path.name for d in checkpoint(tmp_path).load().values()} == {
+    assert {d.origin.name for d in checkpoint(tmp_path).load().values()} == {
         "db.yaml",
         os.fsdecode(b"we\xffb.yaml"),
     }

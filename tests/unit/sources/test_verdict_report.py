@@ -12,7 +12,7 @@ from nodeagent.api.documents import Identity, decode_manifest
 from nodeagent.journal import Journal
 from nodeagent.sources.manifest_scan import PathSeen
 from nodeagent.sources.selection import FileVerdicts, Selection, select
-from nodeagent.sources.verdict_report import VerdictReport
+from nodeagent.sources.verdict_report import ManifestMetrics, VerdictReport
 
 GOOD = """apiVersion: v1
 kind: Pod
@@ -30,7 +30,7 @@ class Told:
     def __init__(self) -> None:
         self.journal = Journal()
         self.registry = CollectorRegistry()
-        self.report = VerdictReport(self.journal, self.registry)
+        self.report = VerdictReport("file", self.journal, ManifestMetrics(self.registry))
         self.selection = Selection({}, (), {})
         self._heard = 0
 
@@ -48,7 +48,7 @@ class Told:
 
     def documents(self, verdict: str) -> float | None:
         name = "nodeagent_manifest_documents"
-        return self.registry.get_sample_value(name, {"verdict": verdict})
+        return self.registry.get_sample_value(name, {"source": "file", "verdict": verdict})
 
 
 REFUSED = "web.yaml: spec.containers[0].image: required (line 4)"

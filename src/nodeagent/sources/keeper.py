@@ -1,0 +1,134 @@
+"""Holds the documents of a source in force: selects, reports, saves and publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+from anyio import to_thread
+
+from nodeagent.api.documents import Identity
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import Snapshot
+from nodeagent.sources.checkpoint import ManifestCheckpoint
+from nodeagent.sources.manifest_scan import PathSeen
+from nodeagent.sources.origin import Origin
+from nodeagent.sources.selection import FileVerdicts, InForce, Selection, Unsupported, select
+from nodeagent.sources.source import Publish
+from nodeagent.sources.verdict_report import ManifestMetrics, VerdictReport
+
+
+def all_supported(_pod: object) -> Sequence[str]:
+    """Nothing of a pod that could not be honoured."""
+    return ()
+
+
+class Keeper:
+    """What files and URLs have in common once their documents are judged.
+
+    Args:
+        source: the source's name.
+        node_name: name of the node.
+        journal: flight recorder.
+        metrics: counts, or None.
+        checkpoint: where the last good documents are kept, or None.
+        unsupported: fields of a pod that this version cannot honour.
+        tolerate: whether the pods tolerate NoExecute taints (those from files do).
+    """
+
+    def __init__(
+        self,
+        source: str,
+        node_name: str,
+        *,
+        journal: Journal,
+        metrics: ManifestMetrics | None = None,
+        checkpoint: ManifestCheckpoint | None = None,
+        unsupported: Unsupported = all_supported,
+        tolerate: bool = True,
+    ) -> None:
+        self._source = source
+        self._node_name = node_name
+        self._checkpoint = checkpoint
+        self._unsupported = unsupported
+        self._tolerate = tolerate
+        self._log = Log(f"source.{source}")
+        self._report = VerdictReport(source, journal, metrics)
+        self._sent: Mapping[Identity, InForce] | None = None
+        self._saved: tuple[tuple[Origin, bytes], ...] | None = None
+        self._refused_save = ""
+        self._lock = anyio.Lock()
+        self.selection = Selection({}, (), {})
+        """What is in force, and the verdict of every file."""
+
+    @property
+    def spoken(self) -> bool:
+        """Whether a snapshot was published."""
+        return self._sent is not None
+
+    def problems(self) -> dict[str, str]:
+        """The first error of every file or URL that has one."""
+        return self._report.problems()
+
+    async def load(self) -> None:
+        """Take up what was in force when the last agent ended."""
+        if self._checkpoint is not None:
+            before = await to_thread.run_sync(self._checkpoint.load)
+            self.selection = Selection(before, (), {})
+
+    async def apply(
+        self,
+        files: Sequence[FileVerdicts],
+        publish: Publish,
+        *,
+        seen: Sequence[PathSeen] = (),
+    ) -> Selection:
+        """Put verdicts in force; publish a snapshot unless it equals the last one.
+
+        Args:
+            files: verdicts of all files, in the order in which they count.
+            publish: takes the snapshot.
+            seen: the paths on which the files lie.
+        """
+        async with self._lock:
+            selection = select(
+                files,
+                self.selection.pods,
+                self._node_name,
+                self._unsupported,
+                tolerate=self._tolerate,
+            )
+            self._report.report(seen, selection)
+            self.selection = selection
+            await self._save(tuple(selection.pods.values()))
+            if not self._is_news(selection):
+                return selection
+            pods = tuple(document.pod for document in selection.pods.values())
+            await publish(Snapshot(self._source, pods))
+            self._sent = selection.pods
+            return selection
+
+    def _is_news(self, selection: Selection) -> bool:
+        """Whether other pods are in force than those last sent; their order means nothing."""
+        if self._sent is None:
+            return True
+        sent = {identity: document.pod for identity, document in self._sent.items()}
+        now = selection.pods
+        return sent.keys() != now.keys() or any(
+            pod is not now[identity].pod for identity, pod in sent.items()
+        )
+
+    async def _save(self, documents: Sequence[InForce]) -> None:
+        state = tuple((d.origin, d.written) for d in documents)
+        if self._checkpoint is None or state == self._saved:
+            return
+        try:
+            await to_thread.run_sync(self._checkpoint.save, documents)
+            self._saved, self._refused_save = state, ""
+        except OSError as error:
+            if self._refused_save != str(error):
+                self._log.warning(
+                    "checkpoint_not_saved", what="last good manifests", cause=str(error)
+                )
+            self._refused_save = str(error)
