@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from nodeagent.bench import idle, inspection, relist, startup
+from nodeagent.bench import burst, idle, inspection, react, relist, startup
+from nodeagent.bench.beds import Place
 from nodeagent.bench.figures import BenchError, Figures, not_measured
 from nodeagent.rpc import RpcError
 
@@ -29,22 +30,37 @@ class Sizes:
     idle_containers: int = 2
     idle_seconds: float = 30.0
     settle_seconds: float = 10.0
+    react_pods: int = 50
+    burst_pods: int = 50
     startups: int = 10
 
 
-Row: TypeAlias = Callable[[Sizes], Awaitable[Figures]]
+@dataclass(frozen=True, slots=True)
+class Containerd:
+    """A real runtime for the rows that need one.
+
+    Attributes:
+        place: where it is; None when there is none.
+        why_not: then: why.
+    """
+
+    place: Place | None = None
+    why_not: str = "no --containerd-endpoint was given"
 
 
-async def _relist(sizes: Sizes) -> Figures:
+Row: TypeAlias = Callable[[Sizes, Containerd], Awaitable[Figures]]
+
+
+async def _relist(sizes: Sizes, _real: Containerd) -> Figures:
     return dict(relist.run(sizes.relist_pods, sizes.relist_containers))
 
 
-async def _inspect(sizes: Sizes) -> Figures:
+async def _inspect(sizes: Sizes, _real: Containerd) -> Figures:
     pods = sizes.inspect_pods
     return await inspection.run(pods, pods, sizes.inspect_latency_ms)
 
 
-async def _idle(sizes: Sizes) -> Figures:
+async def _idle(sizes: Sizes, _real: Containerd) -> Figures:
     small, large = [
         await idle.run(pods, sizes.idle_containers, sizes.idle_seconds, settle=sizes.settle_seconds)
         for pods in (sizes.idle_pods, sizes.idle_many_pods)
@@ -52,12 +68,41 @@ async def _idle(sizes: Sizes) -> Figures:
     return idle.compare(small, large)
 
 
-async def _startup(sizes: Sizes) -> Figures:
+async def _react(sizes: Sizes, _real: Containerd) -> Figures:
+    return await react.run(sizes.react_pods, settle=sizes.settle_seconds)
+
+
+async def _react_real(sizes: Sizes, real: Containerd) -> Figures:
+    if real.place is None:
+        return not_measured(real.why_not)
+    return await react.run(sizes.react_pods, real.place, settle=sizes.settle_seconds)
+
+
+async def _burst(sizes: Sizes, _real: Containerd) -> Figures:
+    return await burst.run(sizes.burst_pods)
+
+
+async def _burst_real(sizes: Sizes, real: Containerd) -> Figures:
+    if real.place is None:
+        return not_measured(real.why_not)
+    return await burst.run(sizes.burst_pods, real.place)
+
+
+async def _startup(sizes: Sizes, _real: Containerd) -> Figures:
     return await startup.run(sizes.startups)
 
 
 ROWS: Final[Mapping[str, Row]] = MappingProxyType(
-    {"relist": _relist, "inspect": _inspect, "idle": _idle, "startup": _startup}
+    {
+        "relist": _relist,
+        "inspect": _inspect,
+        "idle": _idle,
+        "react": _react,
+        "react containerd": _react_real,
+        "burst": _burst,
+        "burst containerd": _burst_real,
+        "startup": _startup,
+    }
 )
 
 
@@ -65,11 +110,17 @@ def _nobody(_row: str) -> None:
     return
 
 
-async def run(sizes: Sizes | None = None, *, tell: Callable[[str], None] = _nobody) -> Figures:
+async def run(
+    sizes: Sizes | None = None,
+    real: Containerd | None = None,
+    *,
+    tell: Callable[[str], None] = _nobody,
+) -> Figures:
     """Measure everything; takes minutes.
 
     Args:
         sizes: how much.
+        real: the runtime for the rows that need a real one.
         tell: is told the name of each row before it is measured.
 
     Returns:
@@ -80,7 +131,7 @@ async def run(sizes: Sizes | None = None, *, tell: Callable[[str], None] = _nobo
     for name, measure in ROWS.items():
         tell(name)
         try:
-            rows[name] = await measure(sizes or Sizes())
+            rows[name] = await measure(sizes or Sizes(), real or Containerd())
         except (BenchError, RpcError, OSError) as error:
             rows[name] = not_measured(f"failed: {error}")
     return {"machine": about, "rows": rows}

@@ -70,6 +70,13 @@ TARGETS: Final = (
     Target("idle", "rss_mb", at("small", "rss_mb"), 70),
     Target("idle", "CPU with many pods / few", at("cpu_ratio"), 4),
     Target("idle", "memory with many pods / few", at("rss_ratio"), 2),
+    *(
+        Target(row, name, at(name), limit)
+        for row in ("react", "react containerd")
+        for name, limit in (("p50_ms", 60), ("p99_ms", 200), ("own_action_visible_p99_ms", 20))
+    ),
+    Target("burst", "agent_s / bare_s", at("ratio"), 1.15),
+    Target("burst containerd", "agent_s / bare_s", at("ratio"), 1.15),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

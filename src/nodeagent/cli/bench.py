@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
+
+if TYPE_CHECKING:
+    from nodeagent.bench.beds import Place
 
 Figures = dict[str, Any]
 
 _pods = click.option("--pods", default=50, show_default=True, type=click.IntRange(1, 5000))
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+_endpoint = click.option(
+    "--containerd-endpoint",
+    "endpoint",
+    default="",
+    help="unix:///path of a containerd that holds no pods; without: the simulated runtime.",
+)
+_image = click.option(
+    "--image",
+    default="localhost/busybox:1",
+    show_default=True,
+    help="With --containerd-endpoint: an image with a shell that is there.",
+)
 
 
 def _containers(default: int) -> Callable[[Any], Any]:
@@ -72,6 +89,30 @@ def idle(pods: int, containers_per_pod: int, seconds: float, as_json: bool) -> N
 
 
 @bench.command()
+@_pods
+@_endpoint
+@_image
+@_json
+def react(pods: int, endpoint: str, image: str, as_json: bool) -> None:
+    """How fast a container that dies is replaced."""
+    from nodeagent.bench import react as measured
+
+    show(_run(measured.run, pods, _place(endpoint, image)), as_json=as_json)
+
+
+@bench.command()
+@_pods
+@_endpoint
+@_image
+@_json
+def burst(pods: int, endpoint: str, image: str, as_json: bool) -> None:
+    """How long many pods take from their manifests to running, against the bare CRI calls."""
+    from nodeagent.bench import burst as measured
+
+    show(_run(measured.run, pods, _place(endpoint, image)), as_json=as_json)
+
+
+@bench.command()
 @click.option("--repeats", default=10, show_default=True, type=click.IntRange(1, 1000))
 @_json
 def startup(repeats: int, as_json: bool) -> None:
@@ -82,12 +123,21 @@ def startup(repeats: int, as_json: bool) -> None:
 
 
 @bench.command(name="all")
+@_endpoint
+@_image
 @_json
-def run_all(as_json: bool) -> None:
+def run_all(endpoint: str, image: str, as_json: bool) -> None:
     """Every measurement there is, with its default settings."""
     from nodeagent.bench import suite
 
-    show(_run(suite.run), as_json=as_json)
+    real = suite.Containerd(_place(endpoint, image))
+    show(_run(suite.run, suite.Sizes(), real), as_json=as_json)
+
+
+def _place(endpoint: str, image: str) -> Place | None:
+    from nodeagent.bench.beds import Place
+
+    return Place(endpoint, image) if endpoint else None
 
 
 def _run(measure: Callable[..., Coroutine[Any, Any, Figures]], *arguments: Any) -> Figures:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from nodeagent.bench import idle, inspection, startup, suite
-from nodeagent.bench.children import agent, work_dir
+from nodeagent.bench import burst, idle, inspection, react, startup, suite
+from nodeagent.bench.beds import Place
+from nodeagent.bench.children import agent, simulated_runtime, work_dir
 from nodeagent.bench.figures import NOT_MEASURED, BenchError
 from nodeagent.cli import app
+from nodeagent.cri import CRIClient
+from nodeagent.testing.cri_configs import sandbox_config
 
 pytestmark = pytest.mark.realtime
 
@@ -54,6 +58,70 @@ def test_an_agent_at_rest_is_read_from_the_kernel() -> None:
     assert figures["cpu_percent"] >= 0
 
 
+def test_replacements_and_own_actions_are_timed_by_what_the_runtime_and_the_journal_say() -> None:
+    figures = measured(react.run(2, settle=0.2))
+    assert (figures["runtime"], figures["pods"]) == ("simulated", 2)
+    positive(figures, "p50_ms", "p99_ms", "worst_ms", "kill_p50_ms", "own_actions")
+    assert figures["own_action_visible_p99_ms"] >= 0
+
+
+def test_an_own_action_is_seen_when_the_cache_shows_it() -> None:
+    def record(component: str, what: str, ms: int, cid: str) -> dict[str, Any]:
+        fields = {"id": cid}
+        return {"component": component, "what": what, "wall_ns": ms * 10**6, "fields": fields}
+
+    records = [
+        record("runtime", "ContainerStarted", 1, "early"),
+        record("pleg", "ContainerStarted", 2, "early"),
+        record("pleg", "ContainerStarted", 10, "a"),  # an event of the runtime was faster
+        record("runtime", "ContainerStarted", 11, "a"),
+        record("runtime", "SandboxCreated", 12, "b"),
+        record("pleg", "ContainerStarted", 15, "b"),
+        record("pleg", "ContainerStarted", 19, "b"),
+        record("runtime", "ContainerCreated", 20, "c"),
+        record("runtime", "ContainerStarted", 21, "unseen"),
+    ]
+    assert react.own_actions_ms(records, 5 * 10**6) == [0.0, 3.0]
+
+
+def test_a_burst_is_timed_with_the_agent_and_with_the_bare_calls() -> None:
+    figures = measured(burst.run(2, repeats=1, concurrencies=(1, 2)))
+    assert (figures["runtime"], figures["pods"]) == ("simulated", 2)
+    assert figures["bare_s_by_concurrency"].keys() == {"1", "2"}
+    assert figures["bare_s"] == min(figures["bare_s_by_concurrency"].values())
+    positive(figures, "agent_s", "agent_known_s", "ratio", "agent_pod_p50_ms", "agent_pod_p99_ms")
+
+
+@pytest.mark.parametrize("row", [burst.run, react.run])
+def test_nothing_is_measured_without_pods(row: Any) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        measured(row(0))
+
+
+def test_a_runtime_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    place = Place(f"unix://{tmp_path}/none.sock", "image")
+    with pytest.raises(BenchError, match=r"none\.sock"):
+        measured(react.run(1, place))
+
+
+def test_a_runtime_with_pods_of_others_is_refused() -> None:
+    async def run() -> dict[str, Any]:
+        with work_dir() as base:
+            async with simulated_runtime(base) as runtime, CRIClient(runtime.endpoint) as cri:
+                config = sandbox_config("precious", namespace="production")
+                await cri.run_pod_sandbox(config)
+                return await burst.run(1, Place(runtime.endpoint, "image"))
+
+    with pytest.raises(BenchError, match=r"the pod production/precious, which .* would stop"):
+        measured(run())
+
+
+def test_rows_on_containerd_say_why_they_were_not_measured() -> None:
+    real = suite.Containerd(None, "no root")
+    for name in ("react containerd", "burst containerd"):
+        assert anyio.run(suite.ROWS[name], suite.Sizes(), real) == {NOT_MEASURED: "no root"}
+
+
 def test_the_start_is_timed_and_says_what_is_loaded() -> None:
     figures = measured(startup.run(1))
     positive(figures, "startup_ms", "startup_p50_ms", "startup_p99_ms", "modules")
@@ -75,10 +143,10 @@ def test_an_agent_that_does_not_start_is_named_with_what_it_said() -> None:
 def test_the_suite_has_a_row_for_each_measurement_and_a_failed_one_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def good(_sizes: suite.Sizes) -> dict[str, Any]:
+    async def good(_sizes: suite.Sizes, _real: suite.Containerd) -> dict[str, Any]:
         return {"figure_ms": 1.0}
 
-    async def bad(_sizes: suite.Sizes) -> dict[str, Any]:
+    async def bad(_sizes: suite.Sizes, _real: suite.Containerd) -> dict[str, Any]:
         raise BenchError("the runtime does not answer")
 
     monkeypatch.setattr(suite, "ROWS", {"good": good, "bad": bad})
