@@ -10,6 +10,7 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.pods.housekeeping import Sweep
+from nodeagent.probes import ProbeManager
 from nodeagent.rpc import NotFound
 from nodeagent.runtime.gc import ContainerGC
 from nodeagent.volumes import VolumeManager
@@ -26,6 +27,7 @@ class CleanUp:
         lister: looks at single pods.
         gc: removes dead containers.
         volumes: removes pods' directories.
+        probes: probes pods.
         forget: each is told of a pod that is gone for good.
     """
 
@@ -33,6 +35,7 @@ class CleanUp:
     lister: PodLister
     gc: ContainerGC
     volumes: VolumeManager
+    probes: ProbeManager
     forget: Sequence[Callable[[PodUID], None]]
     _known: set[PodUID] = field(default_factory=set)
 
@@ -70,6 +73,12 @@ class CleanUp:
             for forget in self.forget:
                 forget(uid)
         self._known = (self._known | sweep.wanted | sweep.working | sweep.in_runtime) - gone
+
+    async def unprobe(self, sweep: Sweep) -> None:
+        """Probe nothing of pods that are nobody's, and drop what was known of them."""
+        for uid in self.probes.pods():
+            if sweep.is_orphan(uid):
+                self.probes.remove_pod(uid)
 
     async def collect_garbage(self, _all_sources: bool) -> None:
         """Remove dead containers, unused sandboxes and log directories."""

@@ -22,7 +22,7 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodUID
+from nodeagent.model import PodUID, ProbeKind
 from nodeagent.node import JournalEvents, RuntimeState
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PlegSettings, PodCache
 from nodeagent.pods.dead_containers import DeadContainerRemover
@@ -36,6 +36,7 @@ from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.sync import PodSync
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
+from nodeagent.probes import ProbeManager, ProbeMetrics, make_prober
 from nodeagent.runtime.gc import ContainerGC
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
@@ -68,6 +69,7 @@ class Parts:
     workers: PodWorkers
     queue: WorkQueue
     housekeeping: Housekeeping
+    probes: ProbeManager
     dead: DeadContainerRemover
     sources: tuple[Source, ...]
     sources_ready: SourcesReady
@@ -90,6 +92,7 @@ class Parts:
             await ring.start(self.checkpoint.run)
             await ring.start(self.pleg.run)
             await ring.start(self.runtime_state.run)
+            await ring.start(self.probes.run)
             await ring.start(self.workers.run)
             await ring.start(self.dead.run)
             await ring.start(self.housekeeping.run)
@@ -207,6 +210,19 @@ def build_parts(
     checkpoint.add("runtime", runtime_manager)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
     metrics = PodMetrics(registry)
+    probes = ProbeManager(
+        make_prober(runtime, events),
+        statuses.get,
+        {
+            ProbeKind.LIVENESS: channels.liveness,
+            ProbeKind.READINESS: channels.readiness,
+            ProbeKind.STARTUP: channels.startup,
+        },
+        clock=clock,
+        journal=journal,
+        metrics=ProbeMetrics(registry),
+    )
+    checkpoint.add("probes", probes)
     syncer = PodSync(
         runtime=runtime_manager,
         start_error=runtime_manager.reasons.get,
@@ -224,6 +240,7 @@ def build_parts(
         journal=journal,
         metrics=metrics,
         waiting_note=runtime_manager.waiting_note,
+        probes=probes,
     )
     queue = WorkQueue()
     workers = PodWorkers(
@@ -253,6 +270,7 @@ def build_parts(
         lister=lister,
         gc=gc,
         volumes=volumes,
+        probes=probes,
         forget=(runtime_manager.forget_pod, events.forget_pod),
     )
     housekeeping = Housekeeping(
@@ -263,7 +281,7 @@ def build_parts(
         ready,
         HousekeepingHooks(
             purge=cleanup.purge,
-            sweepers=(cleanup.directories, cleanup.memory),
+            sweepers=(cleanup.directories, cleanup.memory, cleanup.unprobe),
             collect_garbage=cleanup.collect_garbage,
         ),
         journal=journal,
@@ -285,6 +303,7 @@ def build_parts(
             wake_housekeeping=housekeeping.wake,
             remove_dead=dead.request,
             record=events,
+            probes=statuses,
             past_deadline=deadline_passed,
         ),
         journal=journal,
@@ -309,6 +328,7 @@ def build_parts(
         workers=workers,
         queue=queue,
         housekeeping=housekeeping,
+        probes=probes,
         dead=dead,
         sources=tuple(sources),
         sources_ready=ready,

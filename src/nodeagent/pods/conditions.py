@@ -62,7 +62,7 @@ def compute_conditions(
     """
     generation = pod.metadata.generation
     known = {s.name: s for s in (*statuses, *init_statuses)}
-    containers_ready = _containers_ready(pod, phase, known, generation)
+    ready, containers_ready = readiness_conditions(pod, phase, known)
     foreign = tuple(c for c in pod.status.conditions if c.type not in OWNED)
     return (
         *foreign,
@@ -72,7 +72,7 @@ def compute_conditions(
             generation=generation,
         ),
         _initialized(pod, phase, statuses, known, old, generation),
-        _ready(pod, containers_ready, generation),
+        ready,
         containers_ready,
         condition(POD_SCHEDULED, TRUE, generation=generation),
         *_restarting(pod, runtime, old),
@@ -100,6 +100,15 @@ def _restarting(
         yield condition(RESTARTING, TRUE, RESTART_STARTED)
     else:
         yield condition(RESTARTING, FALSE)
+
+
+def readiness_conditions(
+    pod: Pod, phase: str, known: Mapping[str, ContainerStatus]
+) -> tuple[PodCondition, PodCondition]:
+    """The conditions Ready and ContainersReady; ``known`` are all statuses by name."""
+    generation = pod.metadata.generation
+    containers_ready = _containers_ready(pod, phase, known, generation)
+    return _ready(pod, containers_ready, generation), containers_ready
 
 
 def sandbox_usable(pod: Pod, runtime: PodRuntimeStatus) -> bool:

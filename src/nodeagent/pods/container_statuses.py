@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,8 +22,9 @@ from nodeagent.api import (
     EphemeralContainer,
     Pod,
 )
-from nodeagent.model import ContainerError, ContainerRuntimeStatus, PodRuntimeStatus
+from nodeagent.model import ContainerError, ContainerRuntimeStatus, PodRuntimeStatus, ProbeResult
 from nodeagent.model import ContainerState as Seen
+from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.restart import RESTARTING_ALL, is_sidecar, restartable
 
 VANISHED_EXIT_CODE: Final = 137
@@ -33,6 +34,8 @@ VANISHED_DELETED: Final = (
     "The container could not be located when the pod was deleted.  The container used to be Running"
 )
 VANISHED_TERMINATED: Final = "The container could not be located when the pod was terminated"
+_SETTLED: Final = timedelta(seconds=10)
+"""A container that began so long before the agent has been probed by the one before it."""
 
 
 def _no_note(_container: str) -> str:
@@ -49,6 +52,9 @@ class StatusContext:
         ran_once: ids of containers that ran and may not run again, by name.
         note: what a container that is being started waits for, by name; "" for nothing.
         restarting_all: all containers are being removed so that the pod starts again.
+        probes: results of probes, by container id.
+        agent_started: when this agent began; None when that does not matter.
+        was_ready: the pod's condition Ready was True before.
     """
 
     runtime_name: str
@@ -56,6 +62,9 @@ class StatusContext:
     ran_once: Mapping[str, str] = field(default_factory=dict)
     note: Callable[[str], str] = _no_note
     restarting_all: bool = False
+    probes: ProbeResults = NO_RESULTS
+    agent_started: datetime | None = None
+    was_ready: bool = False
 
 
 def api_time(nanoseconds: int) -> datetime | None:
@@ -113,7 +122,10 @@ def _one(
     shown = _with_reason(pod, container, records, shown, context)
     if isinstance(container, EphemeralContainer):
         return shown  # it serves nobody: never ready
-    return _with_readiness(shown, init=init, sidecar=is_sidecar(container))
+    if init and not is_sidecar(container):
+        end = shown.state.terminated
+        return replace(shown, ready=end is not None and end.exit_code == 0, started=False)
+    return with_readiness(shown, container, old, context)
 
 
 def _default(pod: Pod, container: Container, old: ContainerStatus | None) -> ContainerStatus:
@@ -302,13 +314,55 @@ def _may_run_again(pod: Pod, container: Container, exit_code: int) -> bool:
     return not isinstance(container, EphemeralContainer) and restartable(pod, container, exit_code)
 
 
-def _with_readiness(shown: ContainerStatus, *, init: bool, sidecar: bool) -> ContainerStatus:
-    """Without probes, a container that runs is started and ready."""
-    if init and not sidecar:
-        end = shown.state.terminated
-        return replace(shown, ready=end is not None and end.exit_code == 0, started=False)
-    running = shown.state.running is not None
-    return replace(shown, ready=running, started=running)
+def with_readiness(
+    shown: ContainerStatus,
+    container: Container,
+    old: ContainerStatus | None,
+    context: StatusContext,
+) -> ContainerStatus:
+    """Say whether a regular container or sidecar has started and is ready."""
+    before = old if old is not None and old.container_id == shown.container_id else None
+    started = shown.state.running is not None and _has_started(shown, container, before, context)
+    ready = started and _is_ready(shown, container, before, context)
+    return replace(shown, ready=ready, started=started)
+
+
+def _has_started(
+    shown: ContainerStatus,
+    container: Container,
+    before: ContainerStatus | None,
+    context: StatusContext,
+) -> bool:
+    if container.startup_probe is None:
+        return True
+    if context.probes.startup.get(own_id(shown)) is ProbeResult.SUCCESS:
+        return True
+    return before is not None and bool(before.started)
+
+
+def _is_ready(
+    shown: ContainerStatus,
+    container: Container,
+    before: ContainerStatus | None,
+    context: StatusContext,
+) -> bool:
+    if container.readiness_probe is None:
+        return True
+    result = context.probes.readiness.get(own_id(shown))
+    if result is not None:
+        return result is ProbeResult.SUCCESS
+    if before is None or not before.ready or not context.was_ready:
+        return False
+    running = shown.state.running
+    began = running.started_at if running is not None else None
+    if began is None or context.agent_started is None:
+        return False
+    return began + _SETTLED < context.agent_started
+
+
+def own_id(status: ContainerStatus) -> str:
+    """The runtime's own id of the container, without the runtime's name."""
+    return status.container_id.rpartition("://")[2]
 
 
 def by_name(statuses: Sequence[ContainerStatus]) -> Mapping[str, ContainerStatus]:

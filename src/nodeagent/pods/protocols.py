@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from nodeagent.api import Pod, PodStatus
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod, UpdateType
+from nodeagent.model.probes import NO_RESULTS, ProbeResults
 
 StatusFn: TypeAlias = Callable[[PodStatus], PodStatus]
 """Changes a pod's status while it terminates (an eviction's reason and message)."""
@@ -126,3 +127,46 @@ class ProbeResultSink(Protocol):
     def set_container_startup(self, uid: PodUID, container_id: str, *, started: bool) -> None:
         """The container's startup probe changed its mind."""
         ...
+
+
+class PodProbes(Protocol):
+    """The probes of pods. Nothing here waits."""
+
+    @property
+    def results(self) -> ProbeResults:
+        """The newest results, live."""
+        ...
+
+    def add_pod(self, pod: Pod) -> None:
+        """Probe the containers of a pod from now on, or learn of its newest version."""
+        ...
+
+    def stop_liveness_and_startup(self, uid: PodUID) -> None:
+        """The pod ends: only readiness is asked any more."""
+        ...
+
+    def remove_pod(self, uid: PodUID) -> None:
+        """The pod has ended: nothing of it is asked any more, and results are dropped."""
+        ...
+
+    def trigger_readiness(self, uid: PodUID, containers: Iterable[str]) -> None:
+        """Ask now whether these containers are ready."""
+        ...
+
+
+class NoProbes:
+    """For where nothing is probed."""
+
+    results: ProbeResults = NO_RESULTS
+
+    def add_pod(self, pod: Pod) -> None:
+        """Do nothing."""
+
+    def stop_liveness_and_startup(self, uid: PodUID) -> None:
+        """Do nothing."""
+
+    def remove_pod(self, uid: PodUID) -> None:
+        """Do nothing."""
+
+    def trigger_readiness(self, uid: PodUID, containers: Iterable[str]) -> None:
+        """Do nothing."""

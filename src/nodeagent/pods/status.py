@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from nodeagent.api import HostIP, Pod, PodIP, PodStatus
 from nodeagent.model import PodRuntimeStatus
 from nodeagent.model.annotations import CONFIG_SOURCE
-from nodeagent.pods.conditions import compute_conditions, restarts_all
+from nodeagent.pods.conditions import READY, TRUE, compute_conditions, find, restarts_all
 from nodeagent.pods.container_statuses import StatusContext, compute_container_statuses
 from nodeagent.pods.phase import FAILED, TERMINAL, compute_phase
 
@@ -65,7 +65,12 @@ def generate_pod_status(
         active_for: seconds since the pod became active, for its deadline.
         final: the pod has been stopped for good.
     """
-    context = replace(context, restarting_all=restarts_all(old.conditions))
+    ready = find(old.conditions, READY)
+    context = replace(
+        context,
+        restarting_all=restarts_all(old.conditions),
+        was_ready=ready is not None and ready.status == TRUE,
+    )
     statuses = compute_container_statuses(
         pod, runtime, pod.spec.containers, old.container_statuses, context
     )

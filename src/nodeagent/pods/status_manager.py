@@ -24,12 +24,13 @@ from nodeagent.clock import Clock
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.model.restart import is_sidecar, may_restart_all, restartable
-from nodeagent.pods.conditions import OWNED, find
+from nodeagent.pods.conditions import OWNED, find, readiness_conditions
 from nodeagent.pods.container_statuses import (
     VANISHED_EXIT_CODE,
     VANISHED_REASON,
     VANISHED_TERMINATED,
     by_name,
+    own_id,
 )
 from nodeagent.pods.phase import FAILED, TERMINAL
 from nodeagent.pods.status import is_static
@@ -93,6 +94,36 @@ class StatusManager:
             log.warning("status_refused", pod=_label(pod), container=back, cause="it had ended")
             return False
         return self._store(pod, normalise(pod, self._dated(old, status)))
+
+    def set_container_readiness(self, uid: PodUID, container_id: str, *, ready: bool) -> None:
+        """A readiness probe changed its mind; ``container_id`` is the runtime's own.
+
+        A container that the status does not show (any more) is none of its business.
+        """
+        self._set_on_container(uid, container_id, ready=ready)
+
+    def set_container_startup(self, uid: PodUID, container_id: str, *, started: bool) -> None:
+        """A startup probe changed its mind; ``container_id`` is the runtime's own."""
+        self._set_on_container(uid, container_id, started=started)
+
+    def _set_on_container(self, uid: PodUID, container_id: str, **fields: bool) -> None:
+        stored = self._stored.get(uid)
+        if stored is None:
+            return
+        old, pod = stored.status, stored.pod
+
+        def changed(group: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+            return tuple(replace(s, **fields) if own_id(s) == container_id else s for s in group)
+
+        new = replace(
+            old,
+            container_statuses=changed(old.container_statuses),
+            init_container_statuses=changed(old.init_container_statuses),
+        )
+        known = by_name((*new.container_statuses, *new.init_container_statuses))
+        fresh = {c.type: c for c in readiness_conditions(pod, new.phase, known)}
+        conditions = tuple(fresh.get(c.type, c) for c in new.conditions)
+        self._store(pod, self._dated(old, replace(new, conditions=conditions)))
 
     def terminate_pod(self, pod: Pod) -> None:
         """Nothing of the pod runs any more: close every container that still looks alive."""

@@ -27,12 +27,13 @@ from nodeagent.model import (
     UpdateType,
 )
 from nodeagent.model.actions import PodSyncResult
+from nodeagent.model.probes import ProbeResults
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.conditions import restarts_all
 from nodeagent.pods.container_statuses import StatusContext, by_name
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
-from nodeagent.pods.protocols import EventRecorder, StatusFn
+from nodeagent.pods.protocols import EventRecorder, NoProbes, PodProbes, StatusFn
 from nodeagent.pods.status import DEADLINE_EXCEEDED, NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
 
@@ -51,6 +52,7 @@ class PodRuntime(Protocol):
         status: PodRuntimeStatus,
         volumes: Mapping[str, MountedVolume],
         *,
+        probes: ProbeResults,
         restart_all: bool = False,
     ) -> PodSyncResult:
         """Do what the pod needs in the runtime; with ``restart_all`` remove its containers."""
@@ -107,6 +109,7 @@ class PodSync:
         journal: flight recorder.
         metrics: where starts and ends are counted.
         waiting_note: what a container that is being started waits for, "" for nothing.
+        probes: the pods' probes.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class PodSync:
         journal: Journal,
         metrics: PodMetrics | None = None,
         waiting_note: Callable[[PodUID, str], str] = lambda _uid, _container: "",
+        probes: PodProbes | None = None,
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
@@ -147,6 +151,8 @@ class PodSync:
         self._waiting_note = waiting_note
         # What the runtime side is working on right now.
         self._at_work: dict[PodUID, tuple[Pod, PodRuntimeStatus, Mapping[str, str]]] = {}
+        self._probes: PodProbes = NoProbes() if probes is None else probes
+        self._born = clock.now()
         # Loop time at which each pod that does not run yet was first worked on.
         self._begun: dict[PodUID, float] = {}
 
@@ -169,11 +175,13 @@ class PodSync:
             self._refuse(pod, shown, fields)
             return False
         self._store(pod, self._without_refusal(shown))
+        self._ask_unready(pod, shown)
         network = self._network_error()
         if network and not pod.spec.host_network:
             self._record(pod, "Warning", "NetworkNotReady", f"network is not ready: {network}")
             raise NetworkNotReadyError(network)
         volumes = await self._mount(pod)
+        self._probes.add_pod(pod)
         # What this sync starts is in no record that the status below is made from.
         ran = dict(self._ran_once(PodUID(pod.metadata.uid)))
         restart_all = restarts_all(shown.conditions)
@@ -199,7 +207,9 @@ class PodSync:
         uid = PodUID(pod.metadata.uid)
         self._at_work[uid] = (pod, status, ran)
         try:
-            return await self._runtime.sync_pod(pod, status, volumes, restart_all=restart_all)
+            return await self._runtime.sync_pod(
+                pod, status, volumes, probes=self._probes.results, restart_all=restart_all
+            )
         finally:
             del self._at_work[uid]
 
@@ -234,12 +244,14 @@ class PodSync:
         if status_fn is not None:
             shown = status_fn(shown)
         self._store(pod, shown)
+        uid = PodUID(pod.metadata.uid)
+        self._probes.stop_liveness_and_startup(uid)
         try:
             await self._runtime.kill_pod(pod, status, grace)
         except SyncError as error:
             self._record(pod, "Warning", "FailedKillPod", f"error killing pod: {error}")
             raise
-        uid = PodUID(pod.metadata.uid)
+        self._probes.remove_pod(uid)
         after = await self._inspect(uid)
         if running := after.running:
             names = ", ".join(sorted(c.name for c in running))
@@ -291,12 +303,24 @@ class PodSync:
                 reason,
                 self._ran_once(uid) if ran is None else ran,
                 lambda container: self._waiting_note(uid, container),
+                probes=self._probes.results,
+                agent_started=self._born,
             ),
             self._node(),
             qos_class=self._qos_class(pod),
             active_for=self._statuses.active_for(uid),
             final=final,
         )
+
+    def _ask_unready(self, pod: Pod, shown: PodStatus) -> None:
+        """Whoever has started and is not ready is asked at once, not at its next turn."""
+        unready = [
+            s.name
+            for s in (*shown.container_statuses, *shown.init_container_statuses)
+            if s.started and not s.ready
+        ]
+        if unready:
+            self._probes.trigger_readiness(PodUID(pod.metadata.uid), unready)
 
     def _store(self, pod: Pod, status: PodStatus) -> None:
         uid = PodUID(pod.metadata.uid)

@@ -1,6 +1,7 @@
 """Pods in the container runtime: deciding, building, performing, cleaning up."""
 
-from nodeagent.runtime.actions import ProbeResults, compute_pod_actions
+from nodeagent.model.probes import ProbeResults
+from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.events import PodEvents
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics

@@ -7,7 +7,7 @@ nothing. Whether a start has to wait for its crash back-off is asked right befor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +27,7 @@ from nodeagent.model.actions import (
     KillReason,
     PodActions,
 )
+from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.restart import NEVER, ON_FAILURE, asks_for_restart_of_all
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.init_actions import plan_init
@@ -39,17 +40,6 @@ from nodeagent.runtime.restart import (
 )
 
 _SEEN_ALIVE: Final = (ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResults:
-    """The newest probe results by container id; a container without one is absent."""
-
-    liveness: Mapping[str, ProbeResult] = field(default_factory=dict)
-    startup: Mapping[str, ProbeResult] = field(default_factory=dict)
-
-
-NO_RESULTS: Final = ProbeResults()
 
 
 @dataclass(frozen=True, slots=True)

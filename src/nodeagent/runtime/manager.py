@@ -14,9 +14,10 @@ from nodeagent.clock import Clock, SystemClock
 from nodeagent.journal import Journal
 from nodeagent.model import PodRuntimeStatus, PodUID
 from nodeagent.model.actions import PodActions, PodSyncResult
+from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
-from nodeagent.runtime.actions import NO_RESULTS, ProbeResults, compute_pod_actions
+from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action

@@ -26,6 +26,7 @@ NUMBERED = {
     "phase.md": (("pods", "cri"), 45),
     "workers.md": (("pods", "node"), 90),
     "images.md": (("runtime",), 20),
+    "probes.md": (("probes", "pods", "node"), 45),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
 BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}

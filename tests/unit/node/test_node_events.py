@@ -35,6 +35,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def test_a_warning_is_logged_when_it_is_new(caplog: pytest.LogCaptureFixture) -> None:
+    """probes.md, BE4."""
     events = JournalEvents(Journal())
     for _ in range(3):
         events(pod(), "Warning", "BackOff", "back-off 10s")

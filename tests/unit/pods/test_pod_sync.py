@@ -35,6 +35,7 @@ from nodeagent.model import (
 )
 from nodeagent.model import ContainerState as Seen
 from nodeagent.model.actions import PodSyncResult
+from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.protocols import PodSyncer
 from nodeagent.pods.status import DEADLINE_MESSAGE, NodeFacts
@@ -63,6 +64,7 @@ class Neighbours:
         self.unmount_error: SyncError | None = None
         self.after: PodRuntimeStatus | Exception = look()
         self.network = ""
+        self.given: ProbeResults = NO_RESULTS
         self.unsupported: list[str] = []
         self.on_sync: Callable[[], None] = lambda: None
         self.clock = Clock()
@@ -92,8 +94,10 @@ class Neighbours:
         status: PodRuntimeStatus,
         volumes: Mapping[str, MountedVolume],
         *,
+        probes: ProbeResults,
         restart_all: bool = False,
     ) -> PodSyncResult:
+        self.given = probes
         self.calls.append(f"sync {pod.metadata.name} {sorted(volumes)}")
         self.on_sync()
         if restart_all:

@@ -18,7 +18,7 @@ from nodeagent.model import (
     SandboxState,
 )
 from nodeagent.model.actions import PodActions
-from nodeagent.runtime.actions import ProbeResults
+from nodeagent.model.probes import ProbeResults
 from nodeagent.runtime.hash import container_hash
 
 CREATED, RUNNING = ContainerState.CREATED, ContainerState.RUNNING

@@ -31,7 +31,8 @@ from nodeagent.model import (
     SandboxState,
 )
 from nodeagent.model.actions import KillReason, PodActions
-from nodeagent.runtime.actions import ProbeResults, compute_pod_actions, sandbox_change
+from nodeagent.model.probes import ProbeResults
+from nodeagent.runtime.actions import compute_pod_actions, sandbox_change
 from nodeagent.runtime.hash import container_hash
 
 CREATED, RUNNING = ContainerState.CREATED, ContainerState.RUNNING

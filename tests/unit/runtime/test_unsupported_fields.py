@@ -19,6 +19,7 @@ from nodeagent.api import (
     EnvVar,
     EnvVarSource,
     EphemeralContainer,
+    GRPCAction,
     HostPathVolumeSource,
     ObjectFieldSelector,
     Pod,
@@ -150,7 +151,7 @@ _CASES: list[tuple[str, Pod]] = [
 ]
 
 _CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
-    ("livenessProbe", {"liveness_probe": Probe()}),
+    ("livenessProbe.grpc", {"liveness_probe": Probe(grpc=GRPCAction(port=1))}),
     ("envFrom", {"env_from": (EnvFromSource(config_map_ref=ConfigMapEnvSource(name="c")),)}),
     (
         "env[1].valueFrom",
