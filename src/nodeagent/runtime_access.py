@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 from prometheus_client import CollectorRegistry
@@ -27,6 +27,9 @@ from nodeagent.errors import StartError
 from nodeagent.model import PodRuntimeStatus, PodUID
 from nodeagent.node import RuntimeInfo
 from nodeagent.rpc import RpcError
+
+if TYPE_CHECKING:
+    from nodeagent.embedded import Backend
 
 _SOCKET_PATH_LIMIT: Final = 100
 
@@ -70,16 +73,41 @@ async def _embedded(config: AgentConfig, clock: Clock) -> AsyncIterator[str]:
     """Serve the embedded runtime for as long as the agent runs; its endpoint."""
     from nodeagent.embedded import make_backend, serve_embedded
 
+    scenario = await _scenario(config)
     state = Path(config.root_dir) / "embedded"
     async with AsyncExitStack() as stack:
         socket = await to_thread.run_sync(_socket_path, state, stack)
         backend = make_backend(config.embedded, state, clock=clock)
+        if scenario is None:
+            serving: AbstractAsyncContextManager[object]
+            serving = serve_embedded(socket, backend, clock=clock)
+        else:
+            serving = scenario(socket, backend, clock)
         try:
-            await stack.enter_async_context(serve_embedded(socket, backend, clock=clock))
+            await stack.enter_async_context(serving)
         except (OSError, ValueError) as error:
             msg = f"the embedded runtime cannot start: {_reason(error)}"
             raise StartError(msg) from error
         yield f"unix://{socket}"
+
+
+async def _scenario(
+    config: AgentConfig,
+) -> Callable[[Path, Backend, Clock], AbstractAsyncContextManager[object]] | None:
+    """How to serve by the scenario file, if there is one. Raises StartError."""
+    if not str(config.embedded_scenario):
+        return None
+    from nodeagent.embedded.scenario import ScenarioError, load_scenario
+    from nodeagent.embedded.scenario_run import serve_scenario
+
+    path = Path(config.embedded_scenario)
+    try:
+        scenario = await to_thread.run_sync(load_scenario, path)
+    except ScenarioError as error:
+        raise StartError(str(error)) from error
+    return lambda socket, backend, clock: serve_scenario(
+        socket, backend, scenario, path=path, clock=clock
+    )
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -220,3 +220,42 @@ async def test_a_simulated_node_needs_no_socket(tmp_path: Path) -> None:
         ) as agent,
     ):
         await running(agent, 20)
+
+
+async def test_the_embedded_runtime_follows_a_scenario(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        "latency: {StartContainer: 5s}\n"
+        "containers: [{pod: web, lives: [{runs: 3s, exit: 4}]}]\n"
+        "timeline: [{at: 60s, down: 30s}]\n"
+    )
+    settings = config(tmp_path, embedded_scenario=scenario)
+    async with NodeAgent(settings, sources=[MemorySource(make_pod("web"))]) as agent:
+        await running(agent)
+        assert anyio.current_time() >= 5
+        with anyio.fail_after(60):
+            while agent.pods()[0].status.container_statuses[0].restart_count < 1:
+                await anyio.sleep(0.5)
+        await anyio.sleep_until(120)
+        said = [(r.what, r.at) for r in agent.journal.select()]
+        away = next(at for what, at in said if what == "StatusFailed")
+        assert 60 <= away <= 70
+        back = next(at for what, at in said if what == "RuntimeReady" and at > away)
+        assert 90 <= back <= 95
+
+
+async def test_a_scenario_that_cannot_be_followed_keeps_the_agent_from_starting(
+    tmp_path: Path,
+) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("faults: [{drop: maybe}]")
+    with pytest.raises(StartError, match=r"s\.yaml: faults\[0\]\.drop: expected true or false"):
+        async with NodeAgent(config(tmp_path, embedded_scenario=scenario)):
+            pass
+    scenario.write_text("containers: [{}]")
+    settings = config(
+        tmp_path, embedded_scenario=scenario, container_runtime_endpoint="embedded:process"
+    )
+    with pytest.raises(StartError, match="the process backend follows no script"):
+        async with NodeAgent(settings):
+            pass

@@ -53,6 +53,11 @@ def flag_of(field: str) -> str:
     show_default=True,
     help="unix:///path/to.sock, or embedded (no container runtime needed; for development).",
 )
+@click.option(
+    "--embedded-scenario",
+    default="",
+    help="What is to happen to the embedded runtime: a YAML file (for tests).",
+)
 @click.option("--image-service-endpoint", default="", help="Default: the runtime's endpoint.")
 @click.option(
     "--root-dir",

@@ -46,6 +46,7 @@ class AgentConfig:
     Attributes:
         static_pod_path: a manifest directory or file, or several of them.
         container_runtime_endpoint: ``unix:///path``, ``embedded`` or ``embedded:simulated``.
+        embedded_scenario: what is to happen to the embedded runtime, a file; "" for nothing.
         image_service_endpoint: another endpoint for images; "" means the same.
         root_dir: where the agent keeps its state, in the kubelet's layout.
         pod_logs_dir: where the runtime writes container logs.
@@ -81,6 +82,7 @@ class AgentConfig:
 
     static_pod_path: Path | str | Sequence[Path | str] = ()
     container_runtime_endpoint: str = DEFAULT_ENDPOINT
+    embedded_scenario: Path | str = ""
     image_service_endpoint: str = ""
     root_dir: Path | str = Path("/var/lib/kubelet")
     pod_logs_dir: Path | str = Path("/var/log/pods")
@@ -117,6 +119,9 @@ class AgentConfig:
         self._check_endpoint("container_runtime_endpoint", self.container_runtime_endpoint)
         if self.image_service_endpoint:
             self._check_endpoint("image_service_endpoint", self.image_service_endpoint)
+        if str(self.embedded_scenario) and not self.embedded:
+            allowed = "goes with the embedded runtime only (container_runtime_endpoint=embedded)"
+            raise ConfigError("embedded_scenario", self.embedded_scenario, allowed)
         self._check_node_name()
         if self.node_ip and not _is_ip(self.node_ip):
             raise ConfigError("node_ip", self.node_ip, "must be an IP address")

@@ -25,6 +25,7 @@ from nodeagent.embedded.image_service import EmbeddedImages
 from nodeagent.embedded.populate import OldPod, list_size, populate
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState, SandboxRecord
 from nodeagent.embedded.runtime import EmbeddedRuntime
+from nodeagent.embedded.script import ExecRule, LogLine, Script, ScriptRule
 from nodeagent.embedded.server import (
     Embedded,
     make_backend,
@@ -34,7 +35,7 @@ from nodeagent.embedded.server import (
     serve_open,
 )
 from nodeagent.embedded.shown import Show
-from nodeagent.embedded.simulated import Script, SimulatedBackend
+from nodeagent.embedded.simulated import SimulatedBackend
 
 __all__ = [
     "Backend",
@@ -48,6 +49,7 @@ __all__ = [
     "EmbeddedImages",
     "EmbeddedRuntime",
     "ExecResult",
+    "ExecRule",
     "Exit",
     "Fail",
     "FailAfter",
@@ -58,6 +60,7 @@ __all__ = [
     "Hooks",
     "Injected",
     "Late",
+    "LogLine",
     "NoFaults",
     "OldPod",
     "Reorder",
@@ -65,6 +68,7 @@ __all__ = [
     "RuntimeServer",
     "SandboxRecord",
     "Script",
+    "ScriptRule",
     "Show",
     "SimulatedBackend",
     "StartError",

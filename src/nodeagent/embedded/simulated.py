@@ -1,66 +1,45 @@
 """Containers without processes: scripted lives on the event loop's time.
 
 What a container does is decided, first match wins, by the script given for ``pod/container``
-or ``container`` in Python, by the annotation ``embedded.nodeagent/script.<container>`` of its
-pod, by a command that is easy to foretell (``sleep 5``, ``true``, ``false``, ``exit 3`` and
-``sh -c`` lines made of these), and else by the default script: it runs until it is stopped.
+or ``container`` in Python, by a rule of a scenario, by the annotation
+``embedded.nodeagent/script.<container>`` of its pod, by a command that is easy to foretell
+(``sleep 5``, ``true``, ``false``, ``exit 3`` and ``sh -c`` lines made of these), and else by the
+default script: it runs until it is stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from anyio import to_thread
 
+from nodeagent.aio import background
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.embedded.backend import DiskUsage, ExecResult, Recovered, StartError, Usage
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState
+from nodeagent.embedded.script import LogLine, Script, ScriptRule
+from nodeagent.embedded.script_log import append_log, log_record
 from nodeagent.embedded.script_text import script_from_annotation, script_from_command
+from nodeagent.log import Log
 from nodeagent.rpc import DeadlineExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from anyio.abc import TaskGroup
+
     from nodeagent.embedded.records import SandboxRecord
 
+log = Log("embedded")
 ANNOTATION: Final = "embedded.nodeagent/script."
 _FORCED: Final = 128 + signal.SIGKILL
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """How the instances of one container live.
-
-    Attributes:
-        exits: for each attempt in turn: seconds it runs, and its exit code.
-        repeat: attempts past the end of ``exits`` do as the last one; else they run on.
-        start_error: when not empty, starting fails with this message.
-        stop_after: seconds from the stop signal to the end; longer than the grace means killed.
-        stop_code: exit code after the stop signal.
-        exec_result: what any command run in it gives.
-        exec_after: seconds that such a command takes.
-        usage: what it uses while it runs.
-    """
-
-    exits: Sequence[tuple[float, int]] = ()
-    repeat: bool = False
-    start_error: str = ""
-    stop_after: float = 0.0
-    stop_code: int = 128 + signal.SIGTERM
-    exec_result: ExecResult = field(default_factory=ExecResult)
-    exec_after: float = 0.0
-    usage: Usage = field(default_factory=lambda: Usage(memory_bytes=2**20, processes=1))
-
-    def end_of(self, attempt: int) -> tuple[float, int] | None:
-        """When and how the attempt ends by itself, None for never."""
-        if attempt < len(self.exits):
-            return self.exits[attempt]
-        return self.exits[-1] if self.repeat and self.exits else None
 
 
 class SimulatedBackend:
@@ -68,6 +47,7 @@ class SimulatedBackend:
 
     Args:
         scripts: by ``pod/container`` or ``container``; may be changed at any time.
+        rules: for the containers that patterns name, the first that matches; may be changed too.
         default: for all other containers.
         latency: seconds that calls take, by CRI method name.
         clock: wall time for the stamps.
@@ -79,24 +59,29 @@ class SimulatedBackend:
         self,
         scripts: Mapping[str, Script] | None = None,
         *,
+        rules: Sequence[ScriptRule] = (),
         default: Script | None = None,
         latency: Mapping[str, float] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.scripts: dict[str, Script] = dict(scripts or {})
+        self.rules: list[ScriptRule] = list(rules)
         self.default = default or Script()
         self.latency: dict[str, float] = dict(latency or {})
         self._clock: Clock = clock or SystemClock()
         self._on_exit: Callable[[ContainerRecord, Exit], None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._own: dict[str, Script] = {}
+        self._started: dict[str, float] = {}
+        self._tasks: TaskGroup
 
     @asynccontextmanager
     async def open(self, on_exit: Callable[[ContainerRecord, Exit], None]) -> AsyncIterator[None]:
         """Scripts run inside the context."""
         self._on_exit = on_exit
         try:
-            yield
+            async with background() as self._tasks:
+                yield
         finally:
             for timer in self._timers.values():
                 timer.cancel()
@@ -132,11 +117,16 @@ class SimulatedBackend:
     async def start(self, container: ContainerRecord, sandbox: SandboxRecord) -> int:
         """Begin the script."""
         del sandbox
-        script, now = self._script(container), self._clock.time_ns()
+        script = self._script(container)
+        await anyio.sleep(script.start_after)
+        now = self._clock.time_ns()
         if script.start_error:
             raise StartError(Exit(128, now, "StartError", script.start_error))
         if end := script.end_of(container.metadata.attempt):
-            self._end_after(container, *end)
+            self._end_after(container, *end, by_itself=True)
+        self._started[container.id] = anyio.current_time()
+        if script.log and container.log_path:
+            self._tasks.start_soon(self._write_log, container, script.log)
         return now
 
     def signal(self, container: ContainerRecord, number: int) -> None:
@@ -145,11 +135,13 @@ class SimulatedBackend:
             self._end(container, _FORCED)
             return
         script = self._script(container)
-        self._end_after(container, script.stop_after, script.stop_code)
+        if not script.ignores_stop:
+            self._end_after(container, script.stop_after, script.stop_code)
 
     async def remove(self, container: ContainerRecord) -> None:
         """Forget the script."""
         self._own.pop(container.id, None)
+        self._started.pop(container.id, None)
         if timer := self._timers.pop(container.id, None):
             timer.cancel()
 
@@ -157,17 +149,19 @@ class SimulatedBackend:
         self, container: ContainerRecord, cmd: Sequence[str], timeout: float | None
     ) -> ExecResult:
         """Give the result of the script after its time."""
-        del cmd
-        script = self._script(container)
-        if timeout is not None and script.exec_after > timeout:
+        age = anyio.current_time() - self._started.get(container.id, 0.0)
+        rule = self._script(container).exec_of(cmd, age)
+        if timeout is not None and rule.takes > timeout:
             await anyio.sleep(timeout)
             msg = f"failed to exec in container: timeout {timeout:g}s exceeded"
             raise DeadlineExceeded(msg)
-        await anyio.sleep(script.exec_after)
-        return script.exec_result
+        await anyio.sleep(rule.takes)
+        return rule.result
 
     async def reopen_log(self, container: ContainerRecord) -> None:
-        """There is no log."""
+        """Every line goes to the file that has the log's path then."""
+        if self._script(container).log and container.log_path:
+            await to_thread.run_sync(append_log, container.log_path, b"")
 
     async def usage(self, containers: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
         """What the scripts say."""
@@ -200,13 +194,18 @@ class SimulatedBackend:
         for key in (f"{pod}/{name}", name):
             if key in self.scripts:
                 return self.scripts[key]
+        for rule in self.rules:
+            if rule.matches(sandbox.metadata, name):
+                return rule.script
         if text := sandbox.config.annotations.get(ANNOTATION + name):
             exits, repeat = script_from_annotation(text)
             return replace(self.default, exits=exits, repeat=repeat)
         end = script_from_command([*container.config.command, *container.config.args])
         return replace(self.default, exits=(end,), repeat=True) if end else self.default
 
-    def _end_after(self, container: ContainerRecord, seconds: float, code: int) -> None:
+    def _end_after(
+        self, container: ContainerRecord, seconds: float, code: int, *, by_itself: bool = False
+    ) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         timer = self._timers.get(container.id)
@@ -214,10 +213,34 @@ class SimulatedBackend:
             return  # it ends sooner by itself
         if timer is not None:
             timer.cancel()
-        self._timers[container.id] = loop.call_at(due, self._end, container, code)
+        script = self._script(container)
+        why = (script.exit_reason, script.exit_message) if by_itself else ("", "")
+        self._timers[container.id] = loop.call_at(due, self._end, container, code, *why)
 
-    def _end(self, container: ContainerRecord, code: int) -> None:
+    def _end(
+        self, container: ContainerRecord, code: int, reason: str = "", message: str = ""
+    ) -> None:
         if timer := self._timers.pop(container.id, None):
             timer.cancel()
         if container.state is RunState.RUNNING and self._on_exit is not None:
-            self._on_exit(container, Exit(code, self._clock.time_ns()))
+            self._on_exit(container, Exit(code, self._clock.time_ns(), reason, message))
+
+    async def _write_log(self, container: ContainerRecord, lines: Sequence[LogLine]) -> None:
+        """Write what the script says, for as long as the container runs."""
+        began = anyio.current_time()
+        due = [(began + line.after, number) for number, line in enumerate(lines)]
+        heapq.heapify(due)
+        while due:
+            at, number = heapq.heappop(due)
+            with anyio.CancelScope(deadline=at):
+                await container.exited.wait()
+                return
+            line = lines[number]
+            record = log_record(self._clock.time_ns(), line.stream, line.text)
+            try:
+                await to_thread.run_sync(append_log, container.log_path, record)
+            except OSError as exc:
+                log.warning("log_not_written", container=container.name, error=str(exc))
+                return
+            if line.every > 0:
+                heapq.heappush(due, (at + line.every, number))

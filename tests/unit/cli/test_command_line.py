@@ -236,6 +236,7 @@ REFUSED = [
     (["--node-ip=here"], ["--node-ip=here", "an IP address"]),
     (["--healthz-bind-address="], ["--healthz-bind-address=", "an IP address"]),
     (["--address=all"], ["--address=all", "an IP address"]),
+    (["--embedded-scenario=s.yaml"], ["--embedded-scenario=s.yaml", "the embedded runtime only"]),
     (["--root-dir="], ["--root-dir=", "a directory"]),
     (["--pod-logs-dir="], ["--pod-logs-dir=", "a directory"]),
     (["--v=11"], ["--v", "11", "0<=x<=10"]),
@@ -309,6 +310,19 @@ def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
     told = capsys.readouterr()
     assert told.out == ""
     assert "embedded-runtime" in told.err
+
+
+def test_a_bad_scenario_is_one_line_with_its_file_and_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("faults: [{drop: true, count: 0}]")
+    arguments = [f"--socket={tmp_path}/s.sock", "--backend=simulated", f"--scenario={path}"]
+    assert app.invoke(["embedded-runtime", *arguments]) == 1
+    assert capsys.readouterr().err == (
+        f"nodeagent: the embedded runtime cannot start: scenario {path}:"
+        " faults[0].count: must be at least 1, is 0\n"
+    )
 
 
 def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("healthz_bind_address", "", "must be an IP address"),
     ("read_only_address", "", "must be an IP address"),
     ("root_dir", "", "must be a directory"),
+    (
+        "embedded_scenario",
+        "s.yaml",
+        "goes with the embedded runtime only (container_runtime_endpoint=embedded)",
+    ),
     ("pod_logs_dir", "", "must be a directory"),
 ]
 
