@@ -48,7 +48,11 @@ async def open_runtime(
     """
     async with AsyncExitStack() as stack:
         if own is not None:
-            version = await own[0].version()
+            try:
+                version = await own[0].version()
+            except RpcError as error:
+                msg = f"the given runtime does not answer Version: {error.message or error}"
+                raise StartError(msg) from error
             yield (*own, version.runtime_name)
             return
         endpoint = config.container_runtime_endpoint

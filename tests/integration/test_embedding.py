@@ -14,7 +14,8 @@ import pytest
 from ring import phase, simulated
 
 from nodeagent import AgentConfig, NodeAgent, StartError
-from nodeagent.embedded import SimulatedBackend, open_embedded
+from nodeagent.embedded import Call, NoFaults, SimulatedBackend, Work, open_embedded
+from nodeagent.rpc import Unavailable
 from nodeagent.testing import MemorySource, VirtualTimeLoop, make_pod
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +38,13 @@ def config(home: Path, **settings: object) -> AgentConfig:
         "node_ip": "10.0.0.1",
     }
     return AgentConfig(**{**base, **settings})  # type: ignore[arg-type]
+
+
+class Refusing(NoFaults):
+    """A runtime that answers nothing."""
+
+    async def around(self, call: Call, work: Work[T]) -> T:
+        raise Unavailable("not today", call.method)
 
 
 async def running(agent: NodeAgent, count: int = 1) -> None:
@@ -104,6 +112,14 @@ async def test_the_runtime_may_be_the_callers_own(tmp_path: Path) -> None:
     ):
         await running(agent)
         assert mine.core.calls["RunPodSandbox"] == 1
+
+
+async def test_a_runtime_of_the_callers_own_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    async with open_embedded(SimulatedBackend(), hooks=Refusing()) as mine:
+        agent = NodeAgent(config(tmp_path), runtime=mine.runtime, images=mine.images)
+        with pytest.raises(StartError, match="given runtime does not answer Version: not today"):
+            async with agent:
+                pass
 
 
 async def test_an_error_of_the_caller_comes_out_as_it_is(tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def outcome_unknown(error: RpcError) -> bool:
 def start_unknown(error: RpcError) -> bool:
     """Whether a container may come to run although its start failed.
 
-    A start that a killed agent began goes on in the runtime; containerd refuses a second one
-    until the first has succeeded or failed.
+    A start that a killed agent began goes on in the runtime, which refuses a second one until
+    the first has succeeded or failed. (containerd: "is already in starting state".)
     """
-    return outcome_unknown(error) or "already in starting state" in error.message
+    return outcome_unknown(error) or "in starting state" in error.message
 
 
 def name_reserved(error: RpcError) -> bool:

@@ -225,12 +225,19 @@ async def test_an_unanswered_start_of_a_container_that_may_run_once_counts(
     assert runtime.attempts("web") == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'failed to set starting state for container "c1": container is already in starting state',
+        'failed to start container "c1": container is in starting state',
+    ],
+    ids=["containerd", "embedded"],
+)
 async def test_a_start_that_a_killed_agent_began_is_waited_for(
-    runtime: FakeRuntime, manager: RuntimeManager
+    runtime: FakeRuntime, manager: RuntimeManager, text: str
 ) -> None:
     runtime.fail("create_container", DeadlineExceeded("no answer"))
     await manager.sync_pod(make_pod(), await runtime.status(), {})
-    text = 'failed to set starting state for container "c1": container is already in starting state'
     runtime.fail("start_container", Unknown(text))
     assert (await manager.sync_pod(make_pod(), await runtime.status(), {})).errors
     (made,) = runtime.containers

@@ -1,0 +1,147 @@
+"""An agent that is killed leaves nothing behind that another agent would not take up.
+
+docs/behaviour/runtime.md, "At most once", "Crash back-off".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+
+import anyio
+import pytest
+from killing import Kill, KillHooks, Unhurried, When, World, running, world
+from ring import phase
+
+from nodeagent.embedded import Script, SimulatedBackend
+from nodeagent.testing import MemorySource, make_container, make_pod
+
+pytestmark = pytest.mark.anyio
+
+WEB = make_pod("web", make_container("a"), make_container("b"))
+JOB = make_pod("job", make_container("a"), make_container("b"), restart="Never")
+JOB_SCRIPTS = {
+    "a": Script(exits=[(1.0, 0)], repeat=True),
+    "b": Script(exits=[(2.0, 3)], repeat=True),
+}
+
+
+async def life_of_a_server(home: Path, *kills: Kill) -> KillHooks:
+    """Start, crash, restart, deletion; the same ids throughout, and nothing twice."""
+    backend, hooks, source = SimulatedBackend(), KillHooks(*kills), MemorySource(WEB)
+    async with world(home, backend, hooks, source) as node:
+        await node.until(lambda ring: phase(ring.pod("web")) == "Running")
+        (a,) = running(node.records("uid-web", "a"))
+        (b,) = running(node.records("uid-web", "b"))
+        backend.end(a, 1)
+        await node.until(
+            lambda ring: (
+                phase(ring.pod("web")) == "Running"
+                and ring.status("web", "a").restart_count == 1
+                and ring.status("web", "a").ready
+                and ring.status("web", "b").ready
+            )
+        )
+        assert running(node.records("uid-web", "b")) == [b]
+        source.set()
+        await node.until(lambda ring: not ring.runtime.core.state.sandboxes)
+        check_counts(node, "uid-web", {"a": 2, "b": 1})
+    return hooks
+
+
+async def life_of_a_job(home: Path, *kills: Kill) -> KillHooks:
+    """What may run once runs once, also when the runtime forgets that it has."""
+    backend = SimulatedBackend(JOB_SCRIPTS)
+    hooks, source = KillHooks(*kills), MemorySource(JOB)
+    async with world(home, backend, hooks, source) as node:
+        await node.until(lambda ring: phase(ring.pod("job")) == "Failed")
+        for name in "ab":
+            for record in node.records("uid-job", name):
+                await node.runtime.core.remove(record)
+        await node.until(lambda ring: phase(ring.pod("job")) == "Failed")
+        await anyio.sleep(5)
+        await node.until(lambda ring: phase(ring.pod("job")) == "Failed")
+        check_counts(node, "uid-job", {"a": 1, "b": 1})
+    return hooks
+
+
+def check_counts(node: World, uid: str, starts: dict[str, int]) -> None:
+    story = node.hooks.killed_at
+    made = {name: node.effects("CreateContainer", name) for name in starts}
+    started = {name: node.effects("StartContainer", name) for name in starts}
+    assert (made, started) == (starts, starts), story
+    assert node.effects("RunPodSandbox") == 1, story
+    assert node.most == {(uid, name): 1 for name in ("", *starts)}, story
+
+
+Life = Callable[..., Awaitable[KillHooks]]
+
+
+PARTS = 4
+
+
+async def walk(life: Life, when: When, part: int, home: Path) -> None:
+    """Kill at one call after the other, until a whole life passes without reaching that call."""
+    for at in count(part, PARTS):
+        hooks = await life(home / str(at), Kill(at, when))
+        if not hooks.all_struck:
+            break
+    assert at > 20
+
+
+@pytest.mark.parametrize("part", range(1, PARTS + 1))
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("life", [life_of_a_server, life_of_a_job])
+async def test_an_agent_may_be_killed_between_any_two_calls(
+    life: Life, when: When, part: int, tmp_path: Path
+) -> None:
+    await walk(life, when, part, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(24))
+async def test_an_agent_may_be_killed_again_and_again(seed: int, tmp_path: Path) -> None:
+    """Several kills in one life, with pauses in which nobody looks."""
+    dice = random.Random(seed)
+    kills = [
+        Kill(dice.randint(1, 40), dice.choice(["before", "after"]), dice.choice([0.0, 0.0, 7.0]))
+        for _ in range(dice.randint(2, 6))
+    ]
+    life = life_of_a_server if seed % 2 else life_of_a_job
+    await life(tmp_path, *kills)
+
+
+async def server_on_an_unhurried_runtime(home: Path, kill: Kill) -> KillHooks:
+    """The runtime is still at work for the dead agent when the next one begins."""
+    hooks, source = KillHooks(kill), MemorySource(WEB)
+    async with world(home, Unhurried(), hooks, source) as node:
+        await node.until(lambda ring: phase(ring.pod("web")) == "Running")
+        await anyio.sleep(15)
+        ready = [s for s in node.runtime.core.state.sandboxes.values() if s.ready]
+        kept = {name: [r.id for r in running(node.records("uid-web", name))] for name in "ab"}
+        assert (len(ready), len(kept["a"]), len(kept["b"])) == (1, 1, 1), hooks.killed_at
+        assert {node.most["uid-web", name] for name in "ab"} == {1}, hooks.killed_at
+        source.set()
+        await node.until(lambda ring: not ring.runtime.core.state.sandboxes)
+        assert not node.runtime.core.state.containers
+    return hooks
+
+
+async def job_on_an_unhurried_runtime(home: Path, kill: Kill) -> KillHooks:
+    """What may run once runs once, also if its start was still under way."""
+    hooks, source = KillHooks(kill), MemorySource(JOB)
+    backend = Unhurried(JOB_SCRIPTS)
+    async with world(home, backend, hooks, source) as node:
+        await node.until(lambda ring: phase(ring.pod("job")) == "Failed")
+        await anyio.sleep(15)
+        assert [node.effects("StartContainer", name) for name in "ab"] == [1, 1], hooks.killed_at
+    return hooks
+
+
+@pytest.mark.parametrize("part", range(1, PARTS + 1))
+@pytest.mark.parametrize("life", [server_on_an_unhurried_runtime, job_on_an_unhurried_runtime])
+async def test_an_agent_may_be_killed_during_any_call(
+    life: Life, part: int, tmp_path: Path
+) -> None:
+    await walk(life, "during", part, tmp_path)
