@@ -169,7 +169,7 @@ class NodeAgent:
             address = config.node_ip or await to_thread.run_sync(primary_address)
             parts = build_parts(
                 config,
-                host=await to_thread.run_sync(detect_host),
+                host=await to_thread.run_sync(detect_host, Path("/"), Path(config.root_dir)),
                 runtime=runtime,
                 images=images,
                 runtime_name=name,

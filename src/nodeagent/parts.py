@@ -38,6 +38,7 @@ from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
 from nodeagent.probes import ProbeManager, ProbeMetrics, make_prober
 from nodeagent.runtime.gc import ContainerGC
+from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
@@ -197,7 +198,7 @@ def build_parts(
     runtime_manager = RuntimeManager(
         runtime,
         images,
-        _runtime_settings(config, root),
+        _runtime_settings(config, root, node_address),
         host,
         events=events,
         journal=journal,
@@ -205,6 +206,7 @@ def build_parts(
         clock=clock,
         on_action=pleg.request_relist,
         persist=checkpoint.save,
+        lookups=Lookups(describe=runtime.status),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
     )
     checkpoint.add("runtime", runtime_manager)
@@ -382,13 +384,15 @@ def _pleg_settings(config: AgentConfig) -> PlegSettings:
     )
 
 
-def _runtime_settings(config: AgentConfig, root: Path) -> RuntimeSettings:
+def _runtime_settings(config: AgentConfig, root: Path, node_address: str) -> RuntimeSettings:
     return RuntimeSettings(
         root_dir=root,
         pod_logs_dir=Path(config.pod_logs_dir).absolute(),
         resolv_conf=Path(config.resolv_conf) if str(config.resolv_conf) else None,
         cluster_dns=config.cluster_dns,
         cluster_domain=config.cluster_domain,
+        node_name=config.effective_node_name,
+        node_ips=(node_address,),
         images=ImageSettings(
             serialize_pulls=config.pulls_serialized,
             max_parallel_pulls=config.max_parallel_image_pulls,

@@ -55,7 +55,6 @@ def test_one_bad_document_does_not_hold_the_others_back(agent: Agent) -> None:
 
 _UNSUPPORTED: dict[str, dict[str, Any]] = {
     "livenessProbe": {"containers": [container(livenessProbe={"exec": {"command": ["true"]}})]},
-    "securityContext": {"securityContext": {"runAsUser": 1000}},
     "secret": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
 }
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from ring import Ring, agent_on, phase, ring, simulated
 
-from nodeagent.api import EnvVar, EnvVarSource, Pod
+from nodeagent.api import EnvVar, EnvVarSource, Pod, PodResourceClaim
 from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.embedded.records import ContainerRecord
 from nodeagent.model import PodUID
@@ -177,9 +177,10 @@ async def test_an_edit_to_something_we_cannot_honour_leaves_the_pod_running(
     async with ring(tmp_path, pod) as node:
         await node.running("web")
         before = node.ids()
-        node.source.set(make_pod("web", host_pid=True))
+        claims = (PodResourceClaim(name="gpu"),)
+        node.source.set(make_pod("web", resource_claims=claims))
         await node.until(
-            lambda: (p := node.pod("web")) is not None and "hostPID" in p.status.message
+            lambda: (p := node.pod("web")) is not None and "resourceClaims" in p.status.message
         )
         assert node.ids() == before
         node.source.set(pod)

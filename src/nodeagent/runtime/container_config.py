@@ -45,6 +45,7 @@ class ContainerInputs:
         image: what the runtime says about the image.
         volumes: the pod's volumes by name.
         files: what the agent mounts itself.
+        userns: the pod's user namespace; None when it has the host's users.
         target: id of the container whose processes this one sees; "" for none.
     """
 
@@ -53,6 +54,7 @@ class ContainerInputs:
     image: v1.Image | None
     volumes: Mapping[str, MountedVolume]
     files: ManagedFiles
+    userns: v1.UserNamespace | None = None
     target: str = ""
 
 
@@ -79,17 +81,24 @@ def build_container_config(
             v1.KeyValue(key=name, value=value.encode(errors="surrogateescape"))
             for name, value in environment.items()
         ],
-        mounts=build_mounts(container, inputs.volumes, inputs.files),
+        mounts=build_mounts(container, inputs.volumes, inputs.files, inputs.userns),
         labels=container_labels(pod, container.name),
         annotations=container_annotations(pod, container, inputs.attempt),
         log_path=f"{container.name}/{inputs.attempt}.log",
         stdin=container.stdin,
         stdin_once=container.stdin_once,
         tty=container.tty,
+        stop_signal=stop_signal(container),
         linux=v1.LinuxContainerConfig(
             resources=container_resources(pod, container, settings, host),
             security_context=container_security(
-                pod, container, inputs.image, host, target=inputs.target
+                pod,
+                container,
+                inputs.image,
+                settings,
+                host,
+                userns=inputs.userns,
+                target=inputs.target,
             ),
         ),
     )
@@ -124,9 +133,15 @@ def _json(value: object) -> str:
 
 
 def build_mounts(
-    container: Container, volumes: Mapping[str, MountedVolume], files: ManagedFiles
+    container: Container,
+    volumes: Mapping[str, MountedVolume],
+    files: ManagedFiles,
+    userns: v1.UserNamespace | None = None,
 ) -> list[v1.Mount]:
-    """The container's mounts: its volumes, then the hosts file, then the termination log."""
+    """The container's mounts: its volumes, then the hosts file, then the termination log.
+
+    With a user namespace all of them show its ids.
+    """
     mounts = [_volume_mount(container, mount, volumes) for mount in container.volume_mounts]
     taken = {mount.container_path for mount in mounts}
     if files.etc_hosts is not None and ETC_HOSTS not in taken:
@@ -134,6 +149,9 @@ def build_mounts(
     if files.termination_log is not None:
         path = container.termination_message_path
         mounts.append(v1.Mount(container_path=path, host_path=str(files.termination_log)))
+    if userns is not None:
+        for one in mounts:
+            one.uid_mappings, one.gid_mappings = userns.uids, userns.gids
     return mounts
 
 
@@ -157,6 +175,13 @@ def _volume_mount(
     )
 
 
-def wants_termination_log(container: Container) -> bool:
-    """Whether the container can leave a termination message."""
-    return bool(container.termination_message_path)
+def stop_signal(container: Container) -> v1.Signal:
+    """The signal that stops the container; without one the image decides."""
+    name = container.lifecycle.stop_signal if container.lifecycle is not None else None
+    if not name:
+        return v1.Signal.RUNTIME_DEFAULT
+    try:
+        return v1.Signal[name.replace("+", "PLUS").replace("-", "MINUS")]
+    except KeyError:
+        message = f"container {container.name}: {name} is no signal that a runtime knows"
+        raise ContainerStartError(Waiting.CONFIG, message) from None

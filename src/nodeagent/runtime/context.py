@@ -14,11 +14,13 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.runtime.events import EventType, OnAction, PodEvents
+from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.names import field_path
 from nodeagent.runtime.records import Records
 from nodeagent.runtime.services import ContainerRuntime
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+from nodeagent.runtime.user_namespaces import UserNamespaces
 
 LINGER: Final = 5.0
 """Seconds that a creation or start may go on after its worker was cancelled. A runtime whose
@@ -45,6 +47,8 @@ class RuntimeContext:
     clock: Clock
     on_action: OnAction
     limiter: PatientLimiter
+    userns: UserNamespaces
+    lookups: Lookups = field(default_factory=Lookups)
     persist: Persist = no_persist
     records: Records = field(default_factory=Records)
     log: Log = field(default_factory=lambda: Log("runtime"))

@@ -134,12 +134,15 @@ def _limited(
     while len(" ".join(searches)) > MAX_SEARCH_LINE:
         searches = searches[:-1]
     if servers != settings.servers:
-        warnings.append(_exceeded("nameserver", servers))
+        warnings.append(_exceeded("Nameserver", "nameservers", "nameserver", servers))
     if searches != settings.searches:
-        warnings.append(_exceeded("search line", searches))
+        warnings.append(_exceeded("Search Line", "search paths", "search", searches))
     return ResolverSettings(servers, searches, settings.options), warnings
 
 
-def _exceeded(what: str, applied: tuple[str, ...]) -> DNSWarning:
-    text = f"{what} limits were exceeded, some entries are left out; applied: {' '.join(applied)}"
+def _exceeded(limit: str, what: str, line: str, applied: tuple[str, ...]) -> DNSWarning:
+    text = (
+        f"{limit} limits were exceeded, some {what} have been omitted, "
+        f"the applied {line} line is: {' '.join(applied)}"
+    )
     return DNSWarning("DNSConfigForming", text)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from nodeagent.api import Container, Pod, Quantity
+from nodeagent.api import Container, Pod, Quantity, ResourceRequirements
 from nodeagent.api.aggregate import aggregate, is_sidecar
 from nodeagent.proto.runtime import v1
+from nodeagent.runtime.errors import ContainerStartError, Waiting
 from nodeagent.runtime.qos import QOSClass, compute_qos, is_critical
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
 
@@ -21,6 +22,7 @@ MAX_QUOTA: Final = 2**63 - 1
 """What fits into the runtime's message; no machine has that much to give."""
 _GUARANTEED_OOM_SCORE: Final = -997
 _BEST_EFFORT_OOM_SCORE: Final = 1000
+_HUGE_PAGES: Final = "hugepages-"
 
 Amounts = Mapping[str, Quantity]
 
@@ -40,10 +42,16 @@ def cpu_quota(milli_cpu: int, period: int) -> int:
 def container_resources(
     pod: Pod, container: Container, settings: RuntimeSettings, host: HostFacts
 ) -> v1.LinuxContainerResources:
-    """The resources of one container."""
-    resources = _encode(container.resources.requests, container.resources.limits, settings, host)
+    """The resources of one container; a limit that it has not itself is that of its pod.
+
+    Raises:
+        ContainerStartError: it asks for huge pages that the node does not have.
+    """
+    shared = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    limits = {**_of_kernel(shared), **container.resources.limits}
+    resources = _encode(container.resources.requests, limits, settings)
     resources.oom_score_adj = oom_score_adj(pod, container, host.memory_capacity)
-    resources.hugepage_limits = _hugepages(container.resources.limits, host)
+    resources.hugepage_limits = _hugepages(limits, host)
     if host.cgroup_v2:
         resources.unified["memory.oom.group"] = "1"
         if host.swap_accounting:
@@ -57,26 +65,34 @@ def sandbox_resources(
     pod: Pod, settings: RuntimeSettings, host: HostFacts
 ) -> v1.LinuxContainerResources:
     """The resources of the whole pod, without its overhead."""
-    resources = _encode(
-        aggregate(pod.spec, "requests"), aggregate(pod.spec, "limits"), settings, host
-    )
+    level = pod.spec.resources or ResourceRequirements()
+    requests = {**aggregate(pod.spec, "requests"), **_of_kernel(level.requests)}
+    limits = {**aggregate(pod.spec, "limits"), **_of_kernel(level.limits)}
+    resources = _encode(requests, limits, settings)
     if host.cgroup_v2:
         resources.unified["memory.oom.group"] = "1"
     return resources
 
 
-def overhead_resources(
-    pod: Pod, settings: RuntimeSettings, host: HostFacts
-) -> v1.LinuxContainerResources:
+def overhead_resources(pod: Pod, settings: RuntimeSettings) -> v1.LinuxContainerResources:
     """The pod's overhead as both request and limit; empty when it has none."""
     overhead = pod.spec.overhead
     if not overhead:
         return v1.LinuxContainerResources()
-    return _encode(overhead, overhead, settings, host)
+    return _encode(overhead, overhead, settings)
+
+
+def _of_kernel(amounts: Amounts) -> dict[str, Quantity]:
+    """Those of a pod's own amounts that its containers share: zeros say nothing."""
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if amount and (name in ("cpu", "memory") or name.startswith(_HUGE_PAGES))
+    }
 
 
 def _encode(
-    requests: Amounts, limits: Amounts, settings: RuntimeSettings, host: HostFacts
+    requests: Amounts, limits: Amounts, settings: RuntimeSettings
 ) -> v1.LinuxContainerResources:
     request, limit = requests.get("cpu"), limits.get("cpu")
     milli_limit = limit.milli_value() if limit is not None else 0
@@ -94,10 +110,18 @@ def _encode(
 
 def _hugepages(limits: Amounts, host: HostFacts) -> list[v1.HugepageLimit]:
     asked = {
-        Quantity(name.removeprefix("hugepages-")).value(): quantity.value()
+        Quantity(name.removeprefix(_HUGE_PAGES)).value(): quantity.value()
         for name, quantity in limits.items()
-        if name.startswith("hugepages-")
+        if name.startswith(_HUGE_PAGES)
     }
+    missing = sorted(size for size in asked.keys() - set(host.hugepage_sizes) if asked[size])
+    if missing:
+        offered = ", ".join(map(_page_size, sorted(host.hugepage_sizes))) or "none"
+        message = (
+            f"this node has no huge pages of {', '.join(map(_page_size, missing))} "
+            f"(sizes that it has: {offered})"
+        )
+        raise ContainerStartError(Waiting.CONFIG, message)
     return [
         v1.HugepageLimit(page_size=_page_size(size), limit=asked.get(size, 0))
         for size in sorted(host.hugepage_sizes)

@@ -24,6 +24,7 @@ from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.image_pulls import OnNote, no_note
 from nodeagent.runtime.images import ImageManager
+from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.reasons import ReasonCache
 from nodeagent.runtime.sandboxes import SandboxMaker
@@ -32,6 +33,7 @@ from nodeagent.runtime.settings import HostFacts, RuntimeSettings
 from nodeagent.runtime.starting import ContainerStarter
 from nodeagent.runtime.stopping import Stopper
 from nodeagent.runtime.strays import split_strays
+from nodeagent.runtime.user_namespaces import UserNamespaces
 
 
 class RuntimeManager:
@@ -68,6 +70,7 @@ class RuntimeManager:
         on_action: OnAction = no_action,
         persist: Persist = no_persist,
         on_note: OnNote = no_note,
+        lookups: Lookups | None = None,
     ) -> None:
         self._context = context = RuntimeContext(
             runtime=runtime,
@@ -80,6 +83,8 @@ class RuntimeManager:
             on_action=on_action,
             persist=persist,
             limiter=PatientLimiter(settings.concurrency, settings.patience),
+            userns=UserNamespaces(settings.root_dir / "pods", settings.max_pods),
+            lookups=lookups or Lookups(),
         )
         self.reasons = ReasonCache()
         self._back_off = CrashBackOff(settings.back_off_initial, settings.back_off_cap)
@@ -185,6 +190,7 @@ class RuntimeManager:
         self._back_off.forget_pod(uid)
         self._images.forget_pod(uid)
         self._context.records.forget_pod(uid)
+        self._context.userns.forget_pod(uid)
 
     def snapshot(self) -> dict[str, Any]:
         """What should survive a restart of the agent, JSON-able."""

@@ -15,6 +15,7 @@ from nodeagent.runtime.linux_resources import overhead_resources, sandbox_resour
 from nodeagent.runtime.names import PodNames
 from nodeagent.runtime.security import sandbox_security
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
+from nodeagent.runtime.sysctls import forbidden_sysctl, normal_sysctl
 
 _MAX_HOSTNAME: Final = 63
 _MAX_FQDN: Final = 64
@@ -82,6 +83,7 @@ def build_sandbox_config(
     dns: ResolverSettings,
     settings: RuntimeSettings,
     host: HostFacts,
+    userns: v1.UserNamespace | None = None,
 ) -> v1.PodSandboxConfig:
     """The message that creates the pod's sandbox.
 
@@ -91,12 +93,15 @@ def build_sandbox_config(
         dns: the pod's resolver settings.
         settings: how pods are made.
         host: facts about the host.
+        userns: the pod's user namespace; None when it has the host's.
 
     Raises:
         SyncError: the pod cannot have a sandbox as its spec stands.
     """
     names = PodNames.of(pod)
     hostname = "" if pod.spec.host_network else pod_hostname(pod, settings.cluster_domain).hostname
+    if trouble := forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls):
+        raise SyncError(trouble, reason=SyncReason.CREATE_SANDBOX)
     sysctls = pod.spec.security_context.sysctls if pod.spec.security_context else ()
     return v1.PodSandboxConfig(
         metadata=v1.PodSandboxMetadata(
@@ -110,15 +115,9 @@ def build_sandbox_config(
         annotations=dict(pod.metadata.annotations),
         linux=v1.LinuxPodSandboxConfig(
             cgroup_parent=settings.cgroup_parent(pod),
-            security_context=sandbox_security(pod),
+            security_context=sandbox_security(pod, userns),
             sysctls={normal_sysctl(s.name): s.value for s in sysctls},
             resources=sandbox_resources(pod, settings, host),
-            overhead=overhead_resources(pod, settings, host),
+            overhead=overhead_resources(pod, settings),
         ),
     )
-
-
-def normal_sysctl(name: str) -> str:
-    """A kernel parameter with dots between its parts, as the runtime takes it."""
-    first = next((c for c in name if c in "./"), ".")
-    return name.translate(str.maketrans("/.", "./")) if first == "/" else name

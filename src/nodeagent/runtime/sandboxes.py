@@ -72,7 +72,39 @@ class SandboxMaker:
         if warn:
             for warning in warnings:
                 context.say(pod, "Warning", warning.reason, warning.message)
-        return build_sandbox_config(pod, attempt, dns, settings, context.host)
+        userns = await context.userns.of(pod)
+        return build_sandbox_config(pod, attempt, dns, settings, context.host, userns)
+
+    def _handler(self, pod: Pod) -> str:
+        """The runtime handler that the pod's runtime class leads to; "" for the default one."""
+        name = pod.spec.runtime_class_name
+        if not name:
+            return ""
+        handler = self._context.lookups.runtime_classes.handler(name)
+        if handler is None:
+            message = (
+                f'runtimeclass.node.k8s.io "{name}" not found: runtime classes come from an API '
+                "server; without one leave runtimeClassName out"
+            )
+            raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
+        return handler
+
+    async def _check_features(self, pod: Pod, handler: str) -> None:
+        """Refuse user namespaces where the runtime would silently give the host's."""
+        if pod.spec.host_users is not False:
+            return
+        try:
+            reply = await self._context.lookups.describe()
+        except RpcError as error:
+            raise self._failed(error) from error
+        found = next((h for h in reply.runtime_handlers if h.name == handler), None)
+        if found is None or found.features is None or not found.features.user_namespaces:
+            shown = f"handler {handler}" if handler else "its default handler"
+            message = (
+                f"hostUsers is false, and the runtime ({shown}) does not say that it can do user "
+                "namespaces; leave hostUsers out, or use a runtime that has them"
+            )
+            raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
 
     async def _host_dns(self) -> ResolverSettings:
         path = self._context.settings.resolv_conf
@@ -104,6 +136,8 @@ class SandboxMaker:
         context.metrics.started_pods.inc()
         began = anyio.current_time()
         await self._make_log_dir(names)
+        handler = self._handler(pod)
+        await self._check_features(pod, handler)
         for tried in range(_TRIES):
             if context.records.sandbox_open(uid):
                 adopted, attempt = await self._adopt(pod, attempt)
@@ -111,7 +145,7 @@ class SandboxMaker:
                     return adopted
             config = await self.config(pod, attempt, warn=not tried)
             try:
-                sandbox = await self._run(uid, config)
+                sandbox = await self._run(uid, config, handler)
             except RpcError as error:
                 if not name_reserved(error):
                     raise self._failed(error) from error
@@ -132,12 +166,14 @@ class SandboxMaker:
         except OSError as error:
             raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
 
-    async def _run(self, uid: PodUID, config: v1.PodSandboxConfig) -> SandboxID:
+    async def _run(self, uid: PodUID, config: v1.PodSandboxConfig, handler: str) -> SandboxID:
         context = self._context
         async with context.limiter.slot():
             context.records.begin_sandbox(uid)
             try:
-                sandbox = await linger(lambda: context.runtime.run_pod_sandbox(config), LINGER)
+                sandbox = await linger(
+                    lambda: context.runtime.run_pod_sandbox(config, handler), LINGER
+                )
             except RpcError as error:
                 if not outcome_unknown(error) and not name_reserved(error):
                     context.records.settle_sandbox(uid)

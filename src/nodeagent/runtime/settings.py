@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,6 +70,12 @@ class RuntimeSettings:
         back_off_initial: seconds of the first crash back-off.
         back_off_cap: seconds that no crash back-off exceeds.
         images: how images are pulled.
+        seccomp_default: containers that name no seccomp profile have the runtime's.
+        allowed_sysctls: kernel parameters that pods may set beside the safe ones; an entry
+            may end with ``*``.
+        max_pods: ranges of user ids for pods with their own users.
+        node_name: the node's name.
+        node_ips: the node's addresses, the primary family first.
     """
 
     root_dir: Path
@@ -85,6 +92,11 @@ class RuntimeSettings:
     back_off_initial: float = 10.0
     back_off_cap: float = 300.0
     images: ImageSettings = ImageSettings()
+    seccomp_default: bool = False
+    allowed_sysctls: tuple[str, ...] = ()
+    max_pods: int = 110
+    node_name: str = ""
+    node_ips: tuple[str, ...] = ()
 
 
 _GIB: Final = 1024**3
@@ -100,6 +112,9 @@ class HostFacts:
         swap_accounting: whether cgroups can limit swap.
         hugepage_sizes: sizes in bytes of the huge pages that the kernel offers.
         thermal_throttle: paths that are masked in containers because they exist.
+        cpus: processors.
+        storage_capacity: bytes of the file system of the root directory; 0 when unknown.
+        kernel: version of the kernel.
     """
 
     memory_capacity: int = 8 * _GIB
@@ -107,13 +122,17 @@ class HostFacts:
     swap_accounting: bool = False
     hugepage_sizes: tuple[int, ...] = ()
     thermal_throttle: tuple[str, ...] = ()
+    cpus: int = 1
+    storage_capacity: int = 0
+    kernel: tuple[int, int] = (6, 0)
 
 
-def detect_host(root: Path = Path("/")) -> HostFacts:
+def detect_host(root: Path = Path("/"), root_dir: Path | None = None) -> HostFacts:
     """Read the facts from the running host. Blocking; meant for a thread.
 
     Args:
         root: where ``proc`` and ``sys`` are found.
+        root_dir: the agent's directory, whose file system counts as local storage.
     """
     cgroup = root / "sys/fs/cgroup"
     cgroup_v2 = (cgroup / "cgroup.controllers").exists()
@@ -124,7 +143,24 @@ def detect_host(root: Path = Path("/")) -> HostFacts:
         swap_accounting=swap,
         hugepage_sizes=_hugepage_sizes(root),
         thermal_throttle=_thermal_throttle(root),
+        cpus=os.cpu_count() or 1,
+        storage_capacity=_storage_capacity(root_dir),
+        kernel=_kernel(os.uname().release),
     )
+
+
+def _storage_capacity(root_dir: Path | None) -> int:
+    if root_dir is None:
+        return 0
+    with suppress(OSError):
+        found = os.statvfs(root_dir)
+        return found.f_blocks * found.f_frsize
+    return 0
+
+
+def _kernel(release: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else HostFacts().kernel
 
 
 def _memory_capacity(root: Path) -> int:

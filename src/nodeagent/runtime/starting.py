@@ -218,7 +218,13 @@ class ContainerStarter:
         context, pod, container = self._context, request.pod, request.container
         files = await self._files(request, attempt)
         inputs = ContainerInputs(
-            attempt, image.ref, image.image, request.volumes, files, _target(request)
+            attempt,
+            image.ref,
+            image.image,
+            request.volumes,
+            files,
+            userns=_user_namespace(request),
+            target=_target(request),
         )
         config = build_container_config(pod, container, inputs, context.settings, context.host)
         began = anyio.current_time()
@@ -307,6 +313,15 @@ class ContainerStarter:
             )
         except OSError as error:
             self._context.log.warning("log_link_failed", pod=str(who), error=str(error))
+
+
+def _user_namespace(request: StartRequest) -> v1.UserNamespace | None:
+    """That of the sandbox; None when it has the host's users."""
+    linux = request.sandbox.config.linux
+    context = linux.security_context if linux is not None else None
+    options = context.namespace_options if context is not None else None
+    userns = options.userns_options if options is not None else None
+    return userns if userns is not None and userns.uids else None
 
 
 def _target(request: StartRequest) -> str:

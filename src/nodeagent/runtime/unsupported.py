@@ -61,26 +61,18 @@ def _one_of(*values: object) -> Allowed:
     return lambda value: value in values
 
 
-def _is_true(value: object) -> bool:
-    return value is True
-
-
-def _is_false(value: object) -> bool:
-    return value is False
-
-
 def _says_nothing(value: msgspec.Struct) -> bool:
     """An object in which nothing is set changes nothing."""
     return next(set_fields(value), None) is None
 
 
-def _basic_resources(amounts: Mapping[str, object]) -> bool:
-    return amounts.keys() <= {"cpu", "memory"}
+def _of_kernel(amounts: Mapping[str, object]) -> bool:
+    return all(n in ("cpu", "memory") or n.startswith("hugepages-") for n in amounts)
 
 
 def _schedulable(amounts: Mapping[str, object]) -> bool:
     """Requests of local storage only steer the scheduler."""
-    return amounts.keys() <= {"cpu", "memory", "ephemeral-storage"}
+    return _of_kernel({n: q for n, q in amounts.items() if n != "ephemeral-storage"})
 
 
 _CONTAINER: Final[Mapping[str, Rule]] = {
@@ -106,9 +98,9 @@ _CONTAINER: Final[Mapping[str, Rule]] = {
     "termination_message_policy": _one_of("File"),
     "image_pull_policy": _SUPPORTED,
     "security_context": _INSIDE,
-    "stdin": _UNSUPPORTED,
-    "stdin_once": _UNSUPPORTED,
-    "tty": _UNSUPPORTED,
+    "stdin": _SUPPORTED,
+    "stdin_once": _SUPPORTED,
+    "tty": _SUPPORTED,
 }
 
 RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
@@ -127,9 +119,9 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "automount_service_account_token": _HARMLESS,
         "node_name": _HARMLESS,
         "host_network": _SUPPORTED,
-        "host_pid": _UNSUPPORTED,
-        "host_ipc": _UNSUPPORTED,
-        "share_process_namespace": _is_false,
+        "host_pid": _SUPPORTED,
+        "host_ipc": _SUPPORTED,
+        "share_process_namespace": _SUPPORTED,
         "security_context": _INSIDE,
         "image_pull_secrets": _UNSUPPORTED,
         "hostname": _SUPPORTED,
@@ -137,39 +129,39 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "affinity": _HARMLESS,
         "scheduler_name": _HARMLESS,
         "tolerations": _HARMLESS,
-        "host_aliases": _UNSUPPORTED,
+        "host_aliases": _SUPPORTED,
         "priority_class_name": _SUPPORTED,
         "priority": _SUPPORTED,
-        "dns_config": _says_nothing,
+        "dns_config": _SUPPORTED,
         "readiness_gates": _SUPPORTED,
-        "runtime_class_name": _UNSUPPORTED,
+        "runtime_class_name": _SUPPORTED,
         "enable_service_links": _HARMLESS,
         "preemption_policy": _HARMLESS,
-        "overhead": _UNSUPPORTED,
+        "overhead": _SUPPORTED,
         "topology_spread_constraints": _HARMLESS,
         "set_hostname_as_fqdn": _SUPPORTED,
         "os": _INSIDE,
-        "host_users": _is_true,
+        "host_users": _SUPPORTED,
         "scheduling_gates": _UNSUPPORTED,
         "resource_claims": _UNSUPPORTED,
-        "resources": _UNSUPPORTED,
+        "resources": _INSIDE,
         "hostname_override": _SUPPORTED,
         "scheduling_group": _HARMLESS,
     },
     PodOS: {"name": _one_of("linux")},
     PodSecurityContext: {
-        "se_linux_options": _UNSUPPORTED,
+        "se_linux_options": _SUPPORTED,
         "windows_options": _UNSUPPORTED,
-        "run_as_user": _UNSUPPORTED,
-        "run_as_group": _UNSUPPORTED,
-        "run_as_non_root": _UNSUPPORTED,
-        "supplemental_groups": _UNSUPPORTED,
-        "supplemental_groups_policy": _one_of("Merge"),
-        "fs_group": _UNSUPPORTED,
-        "sysctls": _UNSUPPORTED,
+        "run_as_user": _SUPPORTED,
+        "run_as_group": _SUPPORTED,
+        "run_as_non_root": _SUPPORTED,
+        "supplemental_groups": _SUPPORTED,
+        "supplemental_groups_policy": _SUPPORTED,
+        "fs_group": _SUPPORTED,
+        "sysctls": _SUPPORTED,
         "fs_group_change_policy": _HARMLESS,
-        "seccomp_profile": _UNSUPPORTED,
-        "app_armor_profile": _UNSUPPORTED,
+        "seccomp_profile": _SUPPORTED,
+        "app_armor_profile": _SUPPORTED,
         "se_linux_change_policy": _HARMLESS,
     },
     Container: _CONTAINER,
@@ -195,7 +187,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
     },
     EnvVar: {"name": _SUPPORTED, "value": _SUPPORTED, "value_from": _UNSUPPORTED},
     ResourceRequirements: {
-        "limits": _basic_resources,
+        "limits": _of_kernel,
         "requests": _schedulable,
         "claims": _UNSUPPORTED,
     },
@@ -204,18 +196,18 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "exit_codes": _SUPPORTED,
     },
     SecurityContext: {
-        "capabilities": _says_nothing,
-        "privileged": _is_false,
-        "se_linux_options": _UNSUPPORTED,
+        "capabilities": _SUPPORTED,
+        "privileged": _SUPPORTED,
+        "se_linux_options": _SUPPORTED,
         "windows_options": _UNSUPPORTED,
-        "run_as_user": _UNSUPPORTED,
-        "run_as_group": _UNSUPPORTED,
-        "run_as_non_root": _is_false,
-        "read_only_root_filesystem": _is_false,
-        "allow_privilege_escalation": _is_true,
-        "proc_mount": _one_of("Default"),
-        "seccomp_profile": _UNSUPPORTED,
-        "app_armor_profile": _UNSUPPORTED,
+        "run_as_user": _SUPPORTED,
+        "run_as_group": _SUPPORTED,
+        "run_as_non_root": _SUPPORTED,
+        "read_only_root_filesystem": _SUPPORTED,
+        "allow_privilege_escalation": _SUPPORTED,
+        "proc_mount": _SUPPORTED,
+        "seccomp_profile": _SUPPORTED,
+        "app_armor_profile": _SUPPORTED,
     },
     VolumeMount: {
         "name": _SUPPORTED,

@@ -101,6 +101,17 @@ def test_what_only_limits_a_container_is_warned_about() -> None:
     ]
 
 
+def test_a_seccomp_profile_that_has_no_effect_is_told() -> None:
+    kinds = v1.SecurityProfileProfileType
+    for kind, told in (
+        (kinds.RuntimeDefault, ["no seccomp filter is applied"]),
+        (kinds.Unconfined, []),
+    ):
+        context = v1.LinuxContainerSecurityContext(seccomp=v1.SecurityProfile(profile_type=kind))
+        made = v1.ContainerConfig(linux=v1.LinuxContainerConfig(security_context=context))
+        assert container_warnings(made, ROOT) == told
+
+
 @pytest.mark.parametrize(
     ("sysctls", "advice"),
     [

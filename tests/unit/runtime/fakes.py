@@ -92,6 +92,7 @@ class Sandbox:
     config: v1.PodSandboxConfig
     state: v1.PodSandboxState = READY
     ip: str = "10.0.0.7"
+    handler: str = ""
 
 
 @dataclass
@@ -257,7 +258,7 @@ class FakeRuntime:
             assert other.config.metadata is not None
             if other.config.metadata == config.metadata:
                 raise AlreadyExists("the name is taken")
-        sandbox = Sandbox(f"s{next(self._ids)}", config)
+        sandbox = Sandbox(f"s{next(self._ids)}", config, handler=runtime_handler)
 
         def happen() -> None:
             self.sandboxes[sandbox.id] = sandbox

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -10,11 +11,13 @@ from tests.unit.runtime.fakes import make_container, make_pod, make_settings
 
 from nodeagent.api import Container, Pod, Quantity, ResourceRequirements
 from nodeagent.proto.runtime import v1
+from nodeagent.runtime.errors import ContainerStartError, Waiting
 from nodeagent.runtime.linux_resources import (
     container_resources,
     cpu_quota,
     cpu_shares,
     oom_score_adj,
+    sandbox_resources,
 )
 from nodeagent.runtime.qos import QOSClass, compute_qos
 from nodeagent.runtime.settings import HostFacts, detect_host
@@ -127,6 +130,36 @@ def test_every_huge_page_size_of_the_host_has_a_limit() -> None:
 BOTH = {"cpu": "1", "memory": "1Gi"}
 
 
+def test_huge_pages_that_the_host_does_not_have_are_refused() -> None:
+    web = container(limits={"hugepages-1Gi": "2Gi", "memory": "1Gi"})
+    host = HostFacts(hugepage_sizes=(2 * 1024**2,))
+    with pytest.raises(ContainerStartError, match=r"no huge pages of 1GB \(.*has: 2MB\)") as caught:
+        container_resources(make_pod(web), web, make_settings(Path("/x")), host)
+    assert caught.value.reason is Waiting.CONFIG
+    none = container(limits={"hugepages-1Gi": "0"})
+    assert container_resources(make_pod(none), none, make_settings(Path("/x")), host)
+
+
+def test_a_container_without_a_limit_has_that_of_its_pod() -> None:
+    level = needs({"cpu": "1"}, {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi"})
+    own, none = container(limits={"memory": "1Mi"}), container(name="none")
+    pod = make_pod(own, none, resources=level)
+    settings, host = make_settings(Path("/x")), HostFacts()
+    found = [container_resources(pod, c, settings, host) for c in (own, none)]
+    assert [r.memory_limit_in_bytes for r in found] == [1024**2, 1024**3]
+    assert {(r.cpu_quota, r.cpu_shares) for r in found} == {(200_000, 2048)}
+
+
+def test_the_sandbox_has_the_amounts_of_the_pod_where_it_has_its_own() -> None:
+    level = needs({"cpu": "1"}, {"memory": "1Gi"})
+    web = container({"cpu": "100m"}, {"cpu": "3", "memory": "1Mi"})
+    found = sandbox_resources(
+        make_pod(web, resources=level), make_settings(Path("/x")), HostFacts()
+    )
+    assert (found.cpu_shares, found.cpu_quota) == (1024, 300_000)
+    assert found.memory_limit_in_bytes == 1024**3
+
+
 @pytest.mark.parametrize(
     ("containers", "expected"),
     [
@@ -222,7 +255,12 @@ def test_the_host_is_read_from_proc_and_sys(tmp_path: Path) -> None:
     (tmp_path / "sys/devices/system/cpu/cpu0/thermal_throttle").mkdir(parents=True)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:  1024 kB\nMemFree: 1 kB\n")
-    assert detect_host(tmp_path) == HostFacts(
+    found = detect_host(tmp_path, tmp_path)
+    assert found.cpus >= 1
+    assert found.storage_capacity > 0
+    assert found.kernel >= (3, 0)
+    found = dataclasses.replace(found, cpus=1, storage_capacity=0, kernel=HostFacts().kernel)
+    assert found == HostFacts(
         memory_capacity=1024**2,
         cgroup_v2=True,
         swap_accounting=True,

@@ -32,6 +32,7 @@ from nodeagent.model import BackOffError, PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.rpc import Internal, Unavailable, Unknown
 from nodeagent.runtime import RuntimeManager
+from nodeagent.runtime.lookups import Lookups
 
 pytestmark = pytest.mark.anyio
 
@@ -347,3 +348,34 @@ async def test_the_attempt_goes_on_from_the_log_files_when_records_are_gone(
     await manager.sync_pod(make_pod(), await runtime.status(), {})
     assert runtime.attempts("web") == [7]
     assert runtime.newest("web").state is not EXITED
+
+
+class Classes:
+    """One runtime class."""
+
+    def handler(self, name: str) -> str | None:
+        return "runsc" if name == "gvisor" else None
+
+
+async def test_a_runtime_class_leads_to_a_handler(runtime: FakeRuntime, tmp_path: Path) -> None:
+    """docs/behaviour/runtime.md, "Sandbox"."""
+    lookups = Lookups(runtime_classes=Classes())
+    manager = RuntimeManager(runtime, runtime, make_settings(tmp_path), lookups=lookups)
+    for name in ("gvisor", ""):
+        pod = make_pod(runtime_class_name=name, uid=f"u{name}")
+        await manager.sync_pod(pod, await runtime.status(PodUID(f"u{name}")), {})
+    assert [s.handler for s in runtime.sandboxes.values()] == ["runsc", ""]
+
+
+async def test_a_runtime_class_that_nobody_knows_fails_the_sandbox(
+    runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
+) -> None:
+    """docs/behaviour/runtime.md, "Sandbox"."""
+    pod = make_pod(runtime_class_name="gvisor")
+    result = await manager.sync_pod(pod, await runtime.status(), {})
+    assert result.sandbox_error is not None
+    assert (
+        'runtimeclass.node.k8s.io "gvisor" not found'
+        in events.last("FailedCreatePodSandBox").message
+    )
+    assert not runtime.sandboxes

@@ -9,17 +9,25 @@ import msgspec
 import pytest
 from tests.unit.runtime.fakes import make_container, make_pod, make_settings
 
-from nodeagent.api import ContainerPort, PodSecurityContext, Quantity, ResourceRequirements, Sysctl
+from nodeagent.api import (
+    ContainerPort,
+    Pod,
+    PodSecurityContext,
+    Quantity,
+    ResourceRequirements,
+    SELinuxOptions,
+    Sysctl,
+)
 from nodeagent.model import SyncError
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime.dns import ResolverSettings
 from nodeagent.runtime.sandbox_config import (
     build_sandbox_config,
-    normal_sysctl,
     pod_hostname,
     port_mappings,
 )
 from nodeagent.runtime.settings import HostFacts
+from nodeagent.runtime.sysctls import forbidden_sysctl, normal_sysctl
 
 
 def build(pod: Any, attempt: int = 0) -> v1.PodSandboxConfig:
@@ -186,7 +194,71 @@ def test_kernel_parameters_are_written_with_dots(given: str, expected: str) -> N
 
 
 def test_kernel_parameters_of_the_pod_are_passed_on() -> None:
-    context = PodSecurityContext(sysctls=(Sysctl(name="kernel/x", value="1"),))
+    """docs/behaviour/runtime.md, "Sysctls"."""
+    context = PodSecurityContext(sysctls=(Sysctl(name="net/ipv4/tcp_syncookies", value="1"),))
     linux = build(make_pod(security_context=context)).linux
     assert linux is not None
-    assert linux.sysctls == {"kernel.x": "1"}
+    assert linux.sysctls == {"net.ipv4.tcp_syncookies": "1"}
+
+
+def setting(*names: str, **spec: Any) -> Pod:
+    sysctls = tuple(Sysctl(name=name, value="1") for name in names)
+    return make_pod(security_context=PodSecurityContext(sysctls=sysctls), **spec)
+
+
+@pytest.mark.parametrize(
+    ("pod", "trouble"),
+    [
+        (make_pod(), ""),
+        (setting("kernel.shm_rmid_forced", "net.ipv4.tcp_rmem"), ""),
+        (setting("net/ipv4/ping_group_range"), ""),
+        (setting("kernel.msgmax"), "not allowlisted"),
+        (setting("kernel.shm_rmid_forced", "kernel/x"), "not allowlisted"),
+        (setting("net.core.somaxconn"), ""),
+        (
+            setting("net.ipv4.tcp_syncookies", host_network=True),
+            "not allowed with host net enabled",
+        ),
+        (setting("kernel.shm_rmid_forced", host_network=True), ""),
+        (setting("kernel.shm_rmid_forced", host_ipc=True), "not allowed with host ipc enabled"),
+        (setting("kernel.semopm"), ""),
+    ],
+)
+def test_only_safe_and_allowed_parameters_may_be_set(pod: Pod, trouble: str) -> None:
+    """docs/behaviour/runtime.md, "Sysctls"."""
+    found = forbidden_sysctl(pod, (6, 1), ("net.core.*", "kernel/semopm"))
+    assert found.endswith(trouble)
+    assert bool(found) is bool(trouble)
+
+
+def test_a_parameter_is_safe_only_on_a_kernel_that_keeps_it_apart() -> None:
+    """docs/behaviour/runtime.md, "Sysctls"."""
+    pod = setting("net.ipv4.tcp_rmem")
+    assert forbidden_sysctl(pod, (4, 14)) == 'forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted'
+    assert forbidden_sysctl(pod, (4, 15)) == ""
+
+
+def test_a_forbidden_parameter_fails_the_sandbox() -> None:
+    """docs/behaviour/runtime.md, "Sysctls"."""
+    with pytest.raises(SyncError, match=r'forbidden sysctl: "kernel\.msgmax" not allowlisted'):
+        build(setting("kernel.msgmax"))
+
+
+def test_the_pods_security_settings_are_those_of_its_sandbox() -> None:
+    context = PodSecurityContext(
+        run_as_user=1000,
+        run_as_group=2000,
+        fs_group=3000,
+        supplemental_groups=(4000, 5000),
+        supplemental_groups_policy="Strict",
+        se_linux_options=SELinuxOptions(level="s0:c1"),
+    )
+    linux = build(make_pod(security_context=context)).linux
+    assert linux is not None
+    found = linux.security_context
+    assert found is not None
+    assert found.run_as_user == v1.Int64Value(value=1000)
+    assert found.run_as_group == v1.Int64Value(value=2000)
+    assert found.supplemental_groups == [3000, 4000, 5000]
+    assert found.supplemental_groups_policy is v1.SupplementalGroupsPolicy.Strict
+    assert found.selinux_options == v1.SeLinuxOption(level="s0:c1")

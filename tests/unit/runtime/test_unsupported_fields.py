@@ -20,10 +20,13 @@ from nodeagent.api import (
     EnvVarSource,
     EphemeralContainer,
     GRPCAction,
+    HostAlias,
     HostPathVolumeSource,
     ObjectFieldSelector,
     Pod,
+    PodDNSConfig,
     PodOS,
+    PodResourceClaim,
     PodSecurityContext,
     PodSpec,
     Probe,
@@ -31,9 +34,12 @@ from nodeagent.api import (
     ResourceClaim,
     ResourceRequirements,
     SecurityContext,
+    Sysctl,
     Toleration,
     Volume,
+    VolumeDevice,
     VolumeMount,
+    WindowsSecurityContextOptions,
 )
 from nodeagent.runtime.unsupported import RULES, Treatment, unsupported_fields
 
@@ -81,13 +87,21 @@ def test_a_plain_pod_is_supported() -> None:
         env=(EnvVar(name="TIME", value="10"),),
         ports=(ContainerPort(container_port=80, host_port=8080, protocol="TCP"),),
         resources=ResourceRequirements(
-            limits={"cpu": Quantity("1"), "memory": Quantity("1Gi")},
+            limits={
+                "cpu": Quantity("1"),
+                "memory": Quantity("1Gi"),
+                "hugepages-2Mi": Quantity("2Mi"),
+            },
             requests={"cpu": Quantity("100m"), "ephemeral-storage": Quantity("1Gi")},
         ),
         volume_mounts=(VolumeMount(name="data", mount_path="/data", read_only=True),),
         termination_message_path="/dev/termination-log",
         termination_message_policy="File",
-        security_context=SecurityContext(privileged=False, run_as_non_root=False),
+        security_context=SecurityContext(
+            privileged=True, run_as_non_root=False, allow_privilege_escalation=False
+        ),
+        stdin=True,
+        tty=True,
     )
     pod = make_pod(
         container,
@@ -97,14 +111,23 @@ def test_a_plain_pod_is_supported() -> None:
         ),
         host_network=True,
         enable_service_links=True,
-        security_context=PodSecurityContext(),
+        security_context=PodSecurityContext(
+            run_as_user=1, run_as_non_root=True, fs_group=2, sysctls=(Sysctl(name="a", value="b"),)
+        ),
+        runtime_class_name="gvisor",
+        overhead={"cpu": Quantity("10m")},
+        resources=ResourceRequirements(limits={"memory": Quantity("1Gi")}),
+        host_pid=True,
+        host_ipc=True,
+        host_aliases=(HostAlias(ip="10.0.0.1", hostnames=("db",)),),
+        dns_config=PodDNSConfig(nameservers=("10.0.0.2",)),
         tolerations=(Toleration(operator="Exists", effect="NoExecute"),),
         scheduler_name="default-scheduler",
         node_name="here",
         hostname="web",
         os=PodOS(name="linux"),
-        share_process_namespace=False,
-        host_users=True,
+        share_process_namespace=True,
+        host_users=False,
         init_containers=(make_container("first"), make_container("side", restart_policy="Always")),
         ephemeral_containers=(
             EphemeralContainer(name="debug", image="busybox", target_container_name="web"),
@@ -114,20 +137,31 @@ def test_a_plain_pod_is_supported() -> None:
 
 
 _CASES: list[tuple[str, Pod]] = [
-    ("spec.initContainers[0].tty", make_pod(init_containers=(make_container("i", tty=True),))),
     (
-        "spec.ephemeralContainers[0].stdin",
-        make_pod(ephemeral_containers=(EphemeralContainer(name="debug", stdin=True),)),
+        "spec.initContainers[0].volumeDevices",
+        make_pod(init_containers=(make_container("i", volume_devices=(VolumeDevice(name="d"),)),)),
     ),
-    ("spec.hostPID", make_pod(host_pid=True)),
-    ("spec.shareProcessNamespace", make_pod(share_process_namespace=True)),
-    ("spec.hostUsers", make_pod(host_users=False)),
-    ("spec.runtimeClassName", make_pod(runtime_class_name="gvisor")),
-    ("spec.overhead", make_pod(overhead={"cpu": Quantity("1")})),
+    (
+        "spec.ephemeralContainers[0].volumeDevices",
+        make_pod(
+            ephemeral_containers=(
+                EphemeralContainer(name="debug", volume_devices=(VolumeDevice(name="d"),)),
+            )
+        ),
+    ),
+    ("spec.resourceClaims", make_pod(resource_claims=(PodResourceClaim(name="gpu"),))),
+    (
+        "spec.resources.limits",
+        make_pod(resources=ResourceRequirements(limits={"a/b": Quantity("1")})),
+    ),
     ("spec.os.name", make_pod(os=PodOS(name="windows"))),
     (
-        "spec.securityContext.runAsUser",
-        make_pod(security_context=PodSecurityContext(run_as_user=0)),
+        "spec.securityContext.windowsOptions",
+        make_pod(
+            security_context=PodSecurityContext(
+                windows_options=WindowsSecurityContextOptions(run_as_user_name="me")
+            )
+        ),
     ),
     (
         "spec.volumes[1].configMap",
@@ -165,12 +199,10 @@ _CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
             )
         },
     ),
-    ("tty", {"tty": True}),
     (
-        "securityContext.allowPrivilegeEscalation",
-        {"security_context": SecurityContext(allow_privilege_escalation=False)},
+        "securityContext.windowsOptions",
+        {"security_context": SecurityContext(windows_options=WindowsSecurityContextOptions())},
     ),
-    ("securityContext.privileged", {"security_context": SecurityContext(privileged=True)}),
     ("resources.limits", {"resources": ResourceRequirements(limits={"a/b": Quantity("1")})}),
     (
         "resources.limits",
@@ -201,9 +233,13 @@ def test_a_field_of_a_container_is_named(path: str, fields: dict[str, Any]) -> N
 
 
 def test_all_fields_are_named_at_once() -> None:
-    pod = make_pod(make_container(tty=True, stdin=True), host_ipc=True)
+    devices = (VolumeDevice(name="d"),)
+    pod = make_pod(
+        make_container(volume_devices=devices, termination_message_policy="FallbackToLogsOnError"),
+        resource_claims=(PodResourceClaim(name="gpu"),),
+    )
     assert unsupported_fields(pod) == [
-        "spec.containers[0].stdin",
-        "spec.containers[0].tty",
-        "spec.hostIPC",
+        "spec.containers[0].volumeDevices",
+        "spec.containers[0].terminationMessagePolicy",
+        "spec.resourceClaims",
     ]

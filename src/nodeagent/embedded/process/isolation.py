@@ -113,6 +113,9 @@ def container_warnings(config: v1.ContainerConfig, isolation: Isolation) -> list
     limits = linux.resources
     if limits is not None and (limits.memory_limit_in_bytes or limits.cpu_quota > 0):
         found.append("cpu and memory limits are recorded, not enforced")
+    default = v1.SecurityProfileProfileType.RuntimeDefault
+    if context.seccomp is not None and context.seccomp.profile_type is default:
+        found.append("no seccomp filter is applied")
     asked = context.namespace_options
     if asked is not None and asked.pid is v1.NamespaceMode.POD:
         found.append("containers of one pod do not share a process namespace")

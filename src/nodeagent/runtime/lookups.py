@@ -1,0 +1,86 @@
+"""What pods refer to by name, and who knows it: protocols that others implement.
+
+Without an API server nobody does: the defaults find nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from nodeagent.proto.runtime import v1
+
+Describe: TypeAlias = Callable[[], Awaitable[v1.StatusResponse]]
+"""Has the runtime describe itself: its conditions, and what its handlers can do."""
+
+
+class ObjectReader(Protocol):
+    """Gives ConfigMaps and Secrets by name."""
+
+    async def get_config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """The text values of a ConfigMap by key; None when there is none of that name.
+
+        Raises:
+            SyncError: nobody can tell now.
+        """
+        ...
+
+    async def get_secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        """The decoded values of a Secret by key; None when there is none of that name.
+
+        Raises:
+            SyncError: nobody can tell now.
+        """
+        ...
+
+
+class NoObjects:
+    """Finds no ConfigMap and no Secret."""
+
+    async def get_config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """Nothing."""
+        del namespace, name
+        return None
+
+    async def get_secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        """Nothing."""
+        del namespace, name
+        return None
+
+
+class RuntimeClasses(Protocol):
+    """Where the names of runtime classes lead."""
+
+    def handler(self, name: str) -> str | None:
+        """The handler of the runtime class; None when there is no such class."""
+        ...
+
+
+class NoRuntimeClasses:
+    """Knows no runtime class."""
+
+    def handler(self, name: str) -> str | None:
+        """Nothing."""
+        del name
+        return None
+
+
+async def nothing_known() -> v1.StatusResponse:
+    """A runtime that says nothing of itself."""
+    return v1.StatusResponse()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookups:
+    """Who is asked for what pods refer to.
+
+    Attributes:
+        describe: has the runtime describe itself.
+        objects: ConfigMaps and Secrets.
+        runtime_classes: handlers of runtime classes.
+    """
+
+    describe: Describe = nothing_known
+    objects: ObjectReader = field(default_factory=NoObjects)
+    runtime_classes: RuntimeClasses = field(default_factory=NoRuntimeClasses)
