@@ -30,6 +30,7 @@ from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import primary_address
 from nodeagent.parts import Parts, build_parts
+from nodeagent.runtime.image_wiring import read_credential_files
 from nodeagent.runtime.settings import detect_host
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import open_runtime
@@ -170,6 +171,7 @@ class NodeAgent:
             parts = build_parts(
                 config,
                 host=await to_thread.run_sync(detect_host, Path("/"), Path(config.root_dir)),
+                credentials=await to_thread.run_sync(read_credential_files, config),
                 runtime=runtime,
                 images=images,
                 runtime_name=name,

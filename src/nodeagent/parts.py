@@ -38,6 +38,7 @@ from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
 from nodeagent.probes import ProbeManager, ProbeMetrics, make_prober
 from nodeagent.runtime.gc import ContainerGC
+from nodeagent.runtime.image_wiring import CredentialFiles, make_image_access
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
@@ -156,6 +157,7 @@ def build_parts(
     config: AgentConfig,
     *,
     host: HostFacts,
+    credentials: CredentialFiles,
     runtime: RuntimeService,
     images: ImageService,
     runtime_name: str,
@@ -208,6 +210,15 @@ def build_parts(
         persist=checkpoint.save,
         lookups=Lookups(describe=runtime.status),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
+        access=make_image_access(
+            config,
+            credentials,
+            images,
+            events=events,
+            journal=journal,
+            registry=registry,
+            clock=clock,
+        ),
     )
     checkpoint.add("runtime", runtime_manager)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)

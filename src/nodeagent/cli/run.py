@@ -103,6 +103,16 @@ def flag_of(field: str) -> str:
     "--registry-qps", "registry_pull_qps", default=5, show_default=True, help="0: no limit."
 )
 @click.option("--registry-burst", default=10, show_default=True)
+@click.option(
+    "--image-credential-provider-config",
+    default="",
+    help="CredentialProviderConfig file, or a directory of them.",
+)
+@click.option(
+    "--image-credential-provider-bin-dir",
+    default="",
+    help="Where the programs of credential providers lie.",
+)
 @click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
 @click.option(
     "--logging-format",

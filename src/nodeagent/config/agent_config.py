@@ -17,6 +17,12 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
+VERIFICATION_POLICIES: Final = (
+    "NeverVerify",
+    "NeverVerifyPreloadedImages",
+    "NeverVerifyAllowlistedImages",
+    "AlwaysVerify",
+)
 _SOCKET_PATH_LIMIT: Final = 107
 _EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -72,6 +78,12 @@ class AgentConfig:
         registry_pull_qps: pulls per second; 0 means no limit.
         registry_burst: pulls that may come at once.
         image_pull_timeout: seconds after which a pull is given up; 0 for never.
+        image_credential_provider_config: file or directory that names credential provider
+            plugins; "" for none.
+        image_credential_provider_bin_dir: where the plugins' programs lie.
+        image_pull_credentials_verification_policy: which images that are there need no
+            right (KEP-2535).
+        preloaded_images_verification_allowlist: images that need none, for that policy.
         resolv_conf: the node's resolver file.
         cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
         cluster_domain: the cluster's domain.
@@ -107,6 +119,10 @@ class AgentConfig:
     registry_pull_qps: float = 5.0
     registry_burst: int = 10
     image_pull_timeout: float = 0.0
+    image_credential_provider_config: Path | str = ""
+    image_credential_provider_bin_dir: Path | str = ""
+    image_pull_credentials_verification_policy: str = "NeverVerifyPreloadedImages"
+    preloaded_images_verification_allowlist: tuple[str, ...] = ()
     resolv_conf: Path | str = Path("/etc/resolv.conf")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
@@ -123,6 +139,7 @@ class AgentConfig:
             allowed = "goes with the embedded runtime only (container_runtime_endpoint=embedded)"
             raise ConfigError("embedded_scenario", self.embedded_scenario, allowed)
         self._check_node_name()
+        self._check_image_credentials()
         if self.node_ip and not _is_ip(self.node_ip):
             raise ConfigError("node_ip", self.node_ip, "must be an IP address")
         # An empty bind address would mean every address of the machine.
@@ -178,6 +195,21 @@ class AgentConfig:
                 self.max_parallel_image_pulls,
                 "must not be more than 1 while images are pulled one at a time",
             )
+
+    def _check_image_credentials(self) -> None:
+        files = ("image_credential_provider_config", "image_credential_provider_bin_dir")
+        given = [name for name in files if str(getattr(self, name))]
+        if len(given) == 1:
+            other = next(name for name in files if name not in given)
+            raise ConfigError(other, "", f"is needed with {given[0].replace('_', '-')}")
+        policy = self.image_pull_credentials_verification_policy
+        if policy not in VERIFICATION_POLICIES:
+            allowed = f"must be one of {', '.join(VERIFICATION_POLICIES)}"
+            raise ConfigError("image_pull_credentials_verification_policy", policy, allowed)
+        name = "preloaded_images_verification_allowlist"
+        if self.preloaded_images_verification_allowlist and "Allowlisted" not in policy:
+            value = self.preloaded_images_verification_allowlist
+            raise ConfigError(name, value, f"needs the policy {VERIFICATION_POLICIES[2]}")
 
     def _check_node_name(self) -> None:
         name = self.effective_node_name

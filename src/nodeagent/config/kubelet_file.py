@@ -26,7 +26,10 @@ _DURATIONS: Final = ("file_check_frequency", "sync_frequency", "runtime_request_
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
 _RENAMED: Final = {"address": "read_only_address"}
 """Fields whose setting has another name."""
-_TOGETHER: Final = (("serialize_image_pulls", "max_parallel_image_pulls"),)
+_TOGETHER: Final = (
+    ("serialize_image_pulls", "max_parallel_image_pulls"),
+    ("image_pull_credentials_verification_policy", "preloaded_images_verification_allowlist"),
+)
 """Settings that limit each other."""
 
 
@@ -55,6 +58,8 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     max_parallel_image_pulls: int | None = None
     registry_pull_qps: int | None = msgspec.field(name="registryPullQPS", default=None)
     registry_burst: int | None = None
+    image_pull_credentials_verification_policy: str = ""
+    preloaded_images_verification_allowlist: tuple[str, ...] = ()
     resolv_conf: str | None = None
     """Empty: the node has none."""
     cluster_dns: tuple[str, ...] = msgspec.field(name="clusterDNS", default=())
@@ -137,7 +142,9 @@ def _duration(path: Path, name: str, text: str) -> float:
 
 def _check(path: Path, settings: Mapping[str, Any]) -> None:
     """Name the file and the field of a bad value, not a flag that nobody gave."""
-    for names in (*((name,) for name in settings), *_TOGETHER):
+    limited = {name for names in _TOGETHER for name in names}
+    single = ((name,) for name in settings if name not in limited)
+    for names in (*single, *_TOGETHER):
         try:
             AgentConfig(**{name: settings[name] for name in names if name in settings})
         except ConfigError as error:

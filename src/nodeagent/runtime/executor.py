@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 
 import anyio
@@ -20,7 +20,6 @@ from nodeagent.model import (
 from nodeagent.model.actions import ContainerToReset, KillReason, PodActions, PodSyncResult
 from nodeagent.model.restart import asks_for_restart_of_all, is_sidecar
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.proto.runtime import v1
 from nodeagent.rpc import NotFound, RpcError, Unavailable
 from nodeagent.runtime.backoff import CrashBackOff, CrashWait
 from nodeagent.runtime.context import RuntimeContext
@@ -45,7 +44,6 @@ class PodExecutor:
         pod: the desired pod.
         status: what the runtime reported.
         volumes: the pod's volumes by name.
-        credentials: for pulling images.
     """
 
     def __init__(
@@ -60,7 +58,6 @@ class PodExecutor:
         pod: Pod,
         status: PodRuntimeStatus,
         volumes: Mapping[str, MountedVolume],
-        credentials: Sequence[v1.AuthConfig],
     ) -> None:
         self._context = context
         self._sandboxes = sandboxes
@@ -73,7 +70,6 @@ class PodExecutor:
         self._uid = PodUID(pod.metadata.uid)
         self._status = status
         self._volumes = volumes
-        self._credentials = credentials
         self._errors: dict[str, ContainerError] = {}
         self._started: list[str] = []
         self._did_something = False
@@ -223,9 +219,7 @@ class PodExecutor:
         if container is None:
             return None
         metrics = self._context.metrics
-        request = StartRequest(
-            self._pod, container, self._status, sandbox, self._volumes, self._credentials
-        )
+        request = StartRequest(self._pod, container, self._status, sandbox, self._volumes)
         try:
             self._check_crash_back_off(container)
             self._did_something = True

@@ -12,19 +12,32 @@ from nodeagent.api.images import parse_image
 from nodeagent.clock import Clock
 from nodeagent.duration import format_duration
 from nodeagent.journal import Journal
+from nodeagent.log import Log
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import RpcError
+from nodeagent.rpc import Code, RpcError
 from nodeagent.runtime.backoff import BackOff
+from nodeagent.runtime.credentials import Credential, ImageCredentials, Owner
 from nodeagent.runtime.errors import ContainerStartError, Waiting, describe
 from nodeagent.runtime.events import EventType, PodEvents
-from nodeagent.runtime.image_pulls import OnNote, PullQueue, PullTimes, no_note
+from nodeagent.runtime.image_pulls import (
+    OnNote,
+    PullQueue,
+    PullTimes,
+    UsedBytes,
+    no_note,
+    unknown_use,
+)
+from nodeagent.runtime.keyring import repository
 from nodeagent.runtime.metrics import RuntimeMetrics, size_bucket
 from nodeagent.runtime.names import field_path
+from nodeagent.runtime.pull_records import PullRecords
 from nodeagent.runtime.services import ImagePuller
 from nodeagent.runtime.settings import ImageSettings
 
 _ALWAYS = "Always"
 _NEVER = "Never"
+_SETTLING = 2.0
+"""Seconds that a pull which was cut may take to be noted as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +59,44 @@ class ImageRequest:
 
     Attributes:
         pod: the pod; events are about it.
-        container: gives image and pull policy.
+        image: the image as the spec names it.
+        policy: the pull policy.
+        container: name of the container; "" for an image that is a volume.
         sandbox: the pod's sandbox, for the runtime.
-        credentials: tried in order; none means one anonymous pull.
     """
 
     pod: Pod
-    container: Container
-    sandbox: v1.PodSandboxConfig
-    credentials: Sequence[v1.AuthConfig] = ()
+    image: str
+    policy: str
+    container: str
+    sandbox: v1.PodSandboxConfig | None = None
 
-    @property
-    def image(self) -> str:
-        """The image as the spec names it."""
-        return self.container.image
+    @classmethod
+    def of(
+        cls, pod: Pod, container: Container, sandbox: v1.PodSandboxConfig | None = None
+    ) -> ImageRequest:
+        """What a container of a pod wants."""
+        return cls(pod, container.image, container.image_pull_policy, container.name, sandbox)
 
     @property
     def key(self) -> str:
         """Whose pull back-off it is."""
         return f"{self.pod.metadata.uid}_{self.image}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAccess:
+    """What decides who may have which image.
+
+    Attributes:
+        credentials: finds what images are pulled with; None pulls anonymously.
+        records: who has shown a right to which image; None lets every pod use what is there.
+        used_bytes: tells how full the image file system is.
+    """
+
+    credentials: ImageCredentials | None = None
+    records: PullRecords | None = None
+    used_bytes: UsedBytes = unknown_use
 
 
 class ImageManager:
@@ -78,6 +110,7 @@ class ImageManager:
         metrics: counters.
         clock: wall time, for what is shown.
         on_note: told when what a container waits for has changed.
+        access: who may have which image.
     """
 
     def __init__(
@@ -90,14 +123,25 @@ class ImageManager:
         metrics: RuntimeMetrics,
         clock: Clock,
         on_note: OnNote = no_note,
+        access: ImageAccess | None = None,
     ) -> None:
+        access = access or ImageAccess()
         self._images = images
         self._events = events
         self._journal = journal
         self._metrics = metrics
+        self._log = Log("runtime.images")
+        self._credentials = access.credentials or ImageCredentials(events)
+        self._records = access.records
         self.back_off = BackOff(settings.back_off_initial, settings.back_off_cap)
         self._last_errors: dict[str, ContainerStartError] = {}
-        self.pulls = PullQueue(settings=settings, journal=journal, clock=clock, on_note=on_note)
+        self.pulls = PullQueue(
+            settings=settings,
+            journal=journal,
+            clock=clock,
+            on_note=on_note,
+            used_bytes=access.used_bytes,
+        )
 
     async def ensure(self, request: ImageRequest) -> EnsuredImage:
         """Return once the image is present; pulls it if its policy says so.
@@ -105,11 +149,14 @@ class ImageManager:
         Raises:
             ContainerStartError: it is not, and why; ``until`` is set in back-off.
         """
-        name = self._full_name(request)
-        policy = request.container.image_pull_policy
-        if policy != _ALWAYS:
-            present = await self._inspect(request, name)
-            if present is not None:
+        present, required = "unknown", "unknown"
+        try:
+            name = self._full_name(request)
+            found = None if request.policy == _ALWAYS else await self._inspect(request, name)
+            if request.policy != _ALWAYS:
+                present = "true" if found is not None else "false"
+            if found is not None and await self._may_use(request, name, found.id):
+                required = "false"
                 self._say(
                     request,
                     "Normal",
@@ -117,15 +164,38 @@ class ImageManager:
                     f'Container image "{request.image}" already present on machine '
                     "and can be accessed by the pod",
                 )
-                return EnsuredImage(present.id, present)
-            if policy == _NEVER:
-                message = (
-                    f'Container image "{request.image}" is not present with pull policy of Never'
-                )
-                self._say(request, "Warning", "ErrImageNeverPull", message)
-                raise ContainerStartError(Waiting.IMAGE_NEVER, message)
+                return EnsuredImage(found.id, found)
+            required = "true"
+            if request.policy == _NEVER:
+                raise self._never(request, found is not None)
+        finally:
+            self._metrics.ensure_image_requests.labels(
+                request.policy.lower(), present, required
+            ).inc()
         self._check_back_off(request)
         return await self._pull(request, name)
+
+    async def _may_use(self, request: ImageRequest, name: str, ref: str) -> bool:
+        if self._records is None:
+            return True
+
+        async def rights() -> tuple[Sequence[Credential], Sequence[Owner]]:
+            logins = await self._credentials.of_pod(request.pod)
+            place = repository(name)
+            accounts = await self._credentials.accounts(request.pod, place)
+            return self._credentials.from_secrets(logins, place), accounts
+
+        return await self._records.may_use(name, ref, rights)
+
+    def _never(self, request: ImageRequest, present: bool) -> ContainerStartError:
+        message = f'Container image "{request.image}" is not present with pull policy of Never'
+        if present:
+            message = (
+                f'Container image "{request.image}" is present, but the pod has not shown a '
+                "right to it, and with pull policy of Never it cannot"
+            )
+        self._say(request, "Warning", "ErrImageNeverPull", message)
+        return ContainerStartError(Waiting.IMAGE_NEVER, message)
 
     def _full_name(self, request: ImageRequest) -> str:
         parsed = parse_image(request.image)
@@ -165,32 +235,63 @@ class ImageManager:
     async def _pull(self, request: ImageRequest, name: str) -> EnsuredImage:
         asked = anyio.current_time()
         self._say(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
-        ref = ""
+        pulled: list[str] = []
 
         async def pull() -> None:
-            nonlocal ref
-            ref = await self._pull_by_credentials(request, name)
+            pulled.append(await self._pull_recorded(request, name))
 
         try:
-            times = await self.pulls.run(request.pod, request.container.name, request.image, pull)
+            times = await self.pulls.run(request.pod, request.container, request.image, pull)
         except ContainerStartError as error:
             self._failed(request, error, anyio.current_time() - asked)
             raise
-        image = await self._inspect(request, ref)
+        image = await self._inspect(request, pulled[0])
         self._succeeded(request, image, times)
-        return EnsuredImage(ref, image)
+        return EnsuredImage(pulled[0], image)
 
-    async def _pull_by_credentials(self, request: ImageRequest, name: str) -> str:
+    async def _pull_recorded(self, request: ImageRequest, name: str) -> str:
+        """Pull, and leave on disk that it is tried, and who has shown a right to it."""
+        records = self._records
+        if records is None:
+            return (await self._pull_by_credentials(request, name))[0]
+        try:
+            await records.intend(name)
+        except OSError as error:
+            message = f"the pull cannot be noted in {records.directory}: {error.strerror}"
+            raise ContainerStartError(Waiting.IMAGE_PULL, message) from error
+        try:
+            ref, credential = await self._pull_by_credentials(request, name)
+        except BaseException:
+            with anyio.move_on_after(_SETTLING, shield=True):
+                await records.failed(name)
+            raise
+        try:
+            await records.pulled(name, ref, credential)
+        except OSError as error:
+            # The intent stays: without a record the next pod has to show its right.
+            self._log.warning("pull_not_recorded", image=name, cause=error.strerror)
+        return ref
+
+    async def _pull_by_credentials(
+        self, request: ImageRequest, name: str
+    ) -> tuple[str, Credential]:
+        logins = await self._credentials.of_pod(request.pod)
         failures: list[str] = []
-        for credential in request.credentials or (None,):
+        reason: Waiting | None = None
+        for credential in await self._credentials.candidates(request.pod, logins, repository(name)):
             try:
-                return await self._images.pull_image(
-                    self._spec(request, name), credential, request.sandbox
+                ref = await self._images.pull_image(
+                    self._spec(request, name), credential.auth, request.sandbox
                 )
             except RpcError as error:
-                failures.append(describe(error))
-        text = failures[0] if len(failures) == 1 else "[" + ", ".join(failures) + "]"
-        raise ContainerStartError(_pull_reason(failures[0]), text)
+                text = pull_text(error)
+                reason = reason or _pull_reason(text)
+                failures.append(text)
+            else:
+                return ref, credential
+        texts = list(dict.fromkeys((*failures, *logins.malformed)))
+        message = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+        raise ContainerStartError(reason or Waiting.IMAGE_PULL, message)
 
     def _failed(self, request: ImageRequest, error: ContainerStartError, waited: float) -> None:
         now = anyio.current_time()
@@ -224,7 +325,7 @@ class ImageManager:
         self.forget([key for key in self._last_errors if key.startswith(f"{uid}_")])
 
     def _say(self, request: ImageRequest, kind: EventType, reason: str, message: str) -> None:
-        path = field_path(request.pod, request.container.name)
+        path = field_path(request.pod, request.container)
         self._events.event(request.pod, kind, reason, message, path)
 
     def _record(self, request: ImageRequest, what: str, why: str, duration: float) -> None:
@@ -234,17 +335,26 @@ class ImageManager:
             request.pod.metadata.uid,
             why,
             duration,
-            container=request.container.name,
+            container=request.container,
             image=request.image,
         )
 
 
 def _milliseconds(seconds: float) -> str:
-    return format_duration(int(seconds * 1000) / 1000)
+    return format_duration(round(seconds * 1e6) // 1000 / 1000)
 
 
-def _pull_reason(text: str) -> Waiting:
+def pull_text(error: RpcError) -> str:
+    """A failed pull in the words that the kubelet has for it: with the code, if it is known."""
+    text = describe(error)
+    if error.code is Code.UNKNOWN:
+        return text
+    code = "Canceled" if error.code is Code.CANCELLED else type(error).__name__
+    return f"rpc error: code = {code} desc = {text}"
+
+
+def _pull_reason(text: str) -> Waiting | None:
     for reason in (Waiting.REGISTRY, Waiting.SIGNATURE):
         if text.startswith(reason.value):
             return reason
-    return Waiting.IMAGE_PULL
+    return None

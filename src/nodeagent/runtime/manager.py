@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -16,14 +16,13 @@ from nodeagent.model import PodRuntimeStatus, PodUID
 from nodeagent.model.actions import PodActions, PodSyncResult
 from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.proto.runtime import v1
 from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.image_pulls import OnNote, no_note
-from nodeagent.runtime.images import ImageManager
+from nodeagent.runtime.images import ImageAccess, ImageManager
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.reasons import ReasonCache
@@ -54,6 +53,7 @@ class RuntimeManager:
         persist: brings :meth:`snapshot` to disk; awaited before a container starts that may
             run only once.
         on_note: told when :meth:`waiting_note` of a pod has changed.
+        access: who may have which image, and what it is pulled with.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class RuntimeManager:
         persist: Persist = no_persist,
         on_note: OnNote = no_note,
         lookups: Lookups | None = None,
+        access: ImageAccess | None = None,
     ) -> None:
         self._context = context = RuntimeContext(
             runtime=runtime,
@@ -96,6 +97,7 @@ class RuntimeManager:
             metrics=context.metrics,
             clock=context.clock,
             on_note=on_note,
+            access=access,
         )
         self._stopper = Stopper(context)
         self._executor = functools.partial(
@@ -113,7 +115,6 @@ class RuntimeManager:
         pod: Pod,
         status: PodRuntimeStatus,
         volumes: Mapping[str, MountedVolume],
-        pull_secrets: Sequence[v1.AuthConfig] = (),
         *,
         probes: ProbeResults = NO_RESULTS,
         restart_all: bool = False,
@@ -124,7 +125,6 @@ class RuntimeManager:
             pod: the desired pod.
             status: what the runtime reported, after our own last action on the pod.
             volumes: the pod's volumes by name, mounted.
-            pull_secrets: credentials for its images.
             probes: results of its probes.
             restart_all: its condition ``AllContainersRestarting`` is True.
 
@@ -147,7 +147,7 @@ class RuntimeManager:
             self._context.records.seen(uid)
             return PodSyncResult(did_something=bool(strays))
         began = anyio.current_time()
-        executor = self._executor(pod=pod, status=status, volumes=volumes, credentials=pull_secrets)
+        executor = self._executor(pod=pod, status=status, volumes=volumes)
         result = await executor.perform(actions)
         self._context.records.seen(uid)
         took = anyio.current_time() - began

@@ -37,6 +37,12 @@ class RuntimeMetrics:
             ["container_type", "code"],
             registry=registry,
         )
+        self.ensure_image_requests = Counter(
+            "kubelet_image_manager_ensure_image_requests",
+            "Requests to make sure that an image is there",
+            ["pull_policy", "present_locally", "pull_required"],
+            registry=registry,
+        )
         self.image_pull_duration = Histogram(
             "kubelet_image_pull_duration_seconds",
             "How long pulling an image took",

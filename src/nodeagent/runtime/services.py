@@ -79,3 +79,11 @@ class ImagePuller(Protocol):
     ) -> str:
         """Fetch an image; returns its reference."""
         ...
+
+
+class ImageStore(Protocol):
+    """The part of :class:`nodeagent.cri.ImageService` that knows what is there."""
+
+    async def image_status(self, image: v1.ImageSpec) -> v1.ImageStatusResponse:
+        """Describe one image; ``image`` of the reply is None when it is not present."""
+        ...

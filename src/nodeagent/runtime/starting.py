@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,7 +61,6 @@ class StartRequest:
         status: what the runtime reported before this sync.
         sandbox: where it goes.
         volumes: the pod's volumes by name.
-        credentials: for pulling its image.
     """
 
     pod: Pod
@@ -69,7 +68,6 @@ class StartRequest:
     status: PodRuntimeStatus
     sandbox: ReadySandbox
     volumes: Mapping[str, MountedVolume]
-    credentials: Sequence[v1.AuthConfig] = ()
 
     @property
     def uid(self) -> PodUID:
@@ -101,9 +99,7 @@ class ContainerStarter:
             ContainerStartError: it is not.
         """
         return await self._images.ensure(
-            ImageRequest(
-                request.pod, request.container, request.sandbox.config, request.credentials
-            )
+            ImageRequest.of(request.pod, request.container, request.sandbox.config)
         )
 
     async def start(self, request: StartRequest, image: EnsuredImage) -> None:

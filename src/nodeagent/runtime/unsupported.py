@@ -123,7 +123,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "host_ipc": _SUPPORTED,
         "share_process_namespace": _SUPPORTED,
         "security_context": _INSIDE,
-        "image_pull_secrets": _UNSUPPORTED,
+        "image_pull_secrets": _SUPPORTED,
         "hostname": _SUPPORTED,
         "subdomain": _SUPPORTED,
         "affinity": _HARMLESS,

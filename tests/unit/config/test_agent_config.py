@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, default_node_name
+from nodeagent.config.agent_config import VERIFICATION_POLICIES
 
 
 def test_the_defaults_are_the_kubelets_and_nothing_listens() -> None:
@@ -46,6 +47,20 @@ def test_parallel_pulls_cannot_be_asked_for_with_serial_ones() -> None:
         AgentConfig(serialize_image_pulls=True, max_parallel_image_pulls=2)
 
 
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("image_credential_provider_config", "image_credential_provider_bin_dir"),
+        ("image_credential_provider_bin_dir", "image_credential_provider_config"),
+    ],
+)
+def test_the_settings_of_credential_providers_go_together(given: str, missing: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(**{given: Path("/etc/x")})  # type: ignore[arg-type]
+    assert caught.value.field == missing
+    assert caught.value.allowed == f"is needed with {given.replace('_', '-')}"
+
+
 def test_settings_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         AgentConfig().healthz_port = 1  # type: ignore[misc]
@@ -74,6 +89,16 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("journal_size", 0, "must be at least 1"),
     ("max_parallel_image_pulls", -1, "must not be negative"),
     ("image_pull_timeout", -1.0, "must not be negative"),
+    (
+        "image_pull_credentials_verification_policy",
+        "Sometimes",
+        f"must be one of {', '.join(VERIFICATION_POLICIES)}",
+    ),
+    (
+        "preloaded_images_verification_allowlist",
+        ("registry.test/app",),
+        "needs the policy NeverVerifyAllowlistedImages",
+    ),
     ("registry_pull_qps", -0.1, "must not be negative"),
     ("registry_burst", -1, "must not be negative"),
     ("node_ip", "localhost", "must be an IP address"),

@@ -45,6 +45,8 @@ serializeImagePulls: false
 maxParallelImagePulls: 3
 registryPullQPS: 0
 registryBurst: 7
+imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages
+preloadedImagesVerificationAllowlist: [registry.test/team/*]
 resolvConf: /run/resolv.conf
 clusterDNS: [10.96.0.10, "fd00::a"]
 clusterDomain: cluster.local
@@ -68,6 +70,8 @@ logging: {format: json, verbosity: 4}
         "max_parallel_image_pulls": 3,
         "registry_pull_qps": 0,
         "registry_burst": 7,
+        "image_pull_credentials_verification_policy": "NeverVerifyAllowlistedImages",
+        "preloaded_images_verification_allowlist": ("registry.test/team/*",),
         "resolv_conf": Path("/run/resolv.conf"),
         "cluster_dns": ("10.96.0.10", "fd00::a"),
         "cluster_domain": "cluster.local",

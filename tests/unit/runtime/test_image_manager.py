@@ -22,7 +22,7 @@ from nodeagent.api import Pod
 from nodeagent.journal import Journal
 from nodeagent.model import ContainerError, PodUID
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import Internal, Unknown
+from nodeagent.rpc import Internal, NotFound, Unknown
 from nodeagent.runtime import ImageSettings, RuntimeManager
 from nodeagent.runtime.metrics import size_bucket
 
@@ -183,19 +183,14 @@ async def test_ip7_an_image_that_cannot_be_inspected_is_an_error(
     assert error.reason == "ImageInspectError"
 
 
-async def test_credentials_are_tried_in_order(
-    runtime: FakeRuntime, manager: RuntimeManager
+async def test_iq2_a_code_that_is_known_is_told(
+    runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
-    runtime.fail("pull_image", Unknown("denied"))
-    secrets = (v1.AuthConfig(username="a"), v1.AuthConfig(username="b"))
-    result = await manager.sync_pod(pod_with(), await runtime.status(), {}, secrets)
-    assert result.errors == {}
-    assert [auth.username for auth in runtime.credentials if auth] == ["a", "b"]
-    runtime.images.clear()
-    runtime.fail("pull_image", Unknown("denied"), times=2)
-    other = pod_with(uid="other")
-    result = await manager.sync_pod(other, await runtime.status(PodUID("other")), {}, secrets)
-    assert result.errors["web"].message == "[denied, denied]"
+    runtime.fail("pull_image", NotFound("no such manifest"))
+    error = await sync(manager, runtime)
+    text = "rpc error: code = NotFound desc = no such manifest"
+    assert error == ContainerError("ErrImagePull", text)
+    assert f'Failed to pull image "{NEW}": {text}' in [e.message for e in events.events]
 
 
 def manager_with(
