@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -77,6 +77,40 @@ async def linger(call: Callable[[], Awaitable[T]], patience: float) -> T:
     if errors:
         raise errors[0]
     return results[0]
+
+
+async def side_by_side(
+    calls: Sequence[Callable[[], Awaitable[T]]], at_once: int | None = None
+) -> list[T]:
+    """Make calls side by side; the first error cancels the others and comes out as it is.
+
+    Args:
+        calls: what to call.
+        at_once: how many may run at a time; None for all.
+
+    Returns:
+        The results, in the order of the calls.
+    """
+    if len(calls) <= 1:
+        return [await call() for call in calls]
+    results: dict[int, T] = {}
+    errors: list[Exception] = []
+    slots = anyio.Semaphore(at_once or len(calls))
+
+    async def run(index: int, call: Callable[[], Awaitable[T]]) -> None:
+        try:
+            async with slots:
+                results[index] = await call()
+        except Exception as error:  # noqa: BLE001 - raised below, outside the task group
+            errors.append(error)
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for index, call in enumerate(calls):
+            tasks.start_soon(run, index, call)
+    if errors:
+        raise errors[0]
+    return [results[index] for index in range(len(calls))]
 
 
 class PatientLimiter:

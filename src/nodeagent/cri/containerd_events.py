@@ -28,8 +28,8 @@ _EXEC_ID: Final = {"/tasks/exit": 2, "/tasks/delete": 5}
 
 EFFECTS: Final = {
     "/tasks/start": Effect.ANY,
-    "/tasks/exit": Effect.ENDED,
-    "/tasks/delete": Effect.ENDED,
+    "/tasks/exit": Effect.ENDING,
+    "/tasks/delete": Effect.ENDING,
     "/tasks/oom": Effect.ANY,
     "/tasks/paused": Effect.ANY,
     "/tasks/resumed": Effect.ANY,
@@ -37,7 +37,7 @@ EFFECTS: Final = {
     "/containers/delete": Effect.GONE,
     "/sandbox/create": Effect.ANY,
     "/sandbox/start": Effect.ANY,
-    "/sandbox/exit": Effect.ENDED,
+    "/sandbox/exit": Effect.ENDING,
 }
 """The topics that say something about pods; all others are passed over."""
 

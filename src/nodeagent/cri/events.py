@@ -36,6 +36,8 @@ class Effect(enum.Enum):
 
     ANY = "any"
     """The event does not say, or a look of any kind will do."""
+    ENDING = "ending"
+    """Its process is gone; the runtime will soon show that it does not run any more."""
     ENDED = "ended"
     """It does not run any more."""
     GONE = "gone"

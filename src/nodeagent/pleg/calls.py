@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 import anyio
 
+from nodeagent.cri.inspection import CallWatch, unwatched
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.errors import InspectionError
 from nodeagent.pleg.health import Trouble
@@ -15,23 +17,29 @@ from nodeagent.rpc import RpcError
 
 T = TypeVar("T")
 
-OnCall: TypeAlias = Callable[[str], None]
-"""Is told the name of each runtime call just before it is made."""
-
 
 class Lister(Protocol):
     """How PLEG looks at the runtime; :class:`nodeagent.cri.pods.PodLister` is one."""
 
-    async def list_pods(self, on_call: OnCall = ...) -> Mapping[PodUID, RuntimePod]:
+    async def list_pods(self, watch: CallWatch = unwatched) -> Mapping[PodUID, RuntimePod]:
         """All pods; the same mapping and the same pods as long as nothing changes."""
         ...
 
-    async def get_pod(self, uid: PodUID, on_call: OnCall = ...) -> RuntimePod | None:
+    async def get_pod(self, uid: PodUID, watch: CallWatch = unwatched) -> RuntimePod | None:
         """One pod; None when the runtime has nothing of it."""
         ...
 
-    async def inspect(self, pod: RuntimePod, on_call: OnCall = ...) -> PodRuntimeStatus:
-        """Details of all that the pod has."""
+    async def inspect(
+        self,
+        pod: RuntimePod,
+        watch: CallWatch = unwatched,
+        known: PodRuntimeStatus | None = None,
+    ) -> PodRuntimeStatus:
+        """Details of all that the pod has; ``known`` is what an earlier inspection found."""
+        ...
+
+    async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
+        """Whether one container or sandbox of the pod does not run any more."""
         ...
 
 
@@ -39,38 +47,71 @@ class SupersededError(Exception):
     """A call was given up because something newer is known."""
 
 
-async def ask_runtime(pod: TrackedPod, timeout: float, work: Callable[[OnCall], Awaitable[T]]) -> T:
+class _PodCalls:
+    """The calls about one pod that are under way; the oldest is the one that keeps it.
+
+    Attributes:
+        culprit: the call that failed or did not answer.
+    """
+
+    def __init__(self, pod: TrackedPod, scope: anyio.CancelScope, timeout: float) -> None:
+        self._pod = pod
+        self._scope = scope
+        self._timeout = timeout
+        self._under_way: dict[object, Trouble] = {}
+        self.culprit = ""
+        self._show("")
+
+    @contextmanager
+    def watch(self, rpc: str) -> Iterator[None]:
+        """One call; while it runs it may be what the pod waits for."""
+        token = object()
+        self._under_way[token] = Trouble(rpc, anyio.current_time())
+        self._show(rpc)
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            self.culprit = self.culprit or next(iter(self._under_way.values())).rpc
+            raise
+        except Exception:
+            self.culprit = rpc
+            raise
+        finally:
+            del self._under_way[token]
+            self._show(rpc)
+
+    def _show(self, last: str) -> None:
+        oldest = next(iter(self._under_way.values()), None)
+        self._pod.call = oldest or Trouble(last, anyio.current_time())
+        self._scope.deadline = self._pod.call.since + self._timeout
+
+
+async def ask_runtime(
+    pod: TrackedPod, timeout: float, work: Callable[[CallWatch], Awaitable[T]]
+) -> T:
     """Make runtime calls about one pod; each has ``timeout`` seconds to answer.
 
-    While it runs, ``pod.call`` tells which call is under way and since when.
+    While it runs, ``pod.call`` tells which call has been under way for longest, since when.
 
     Raises:
         InspectionError: a call failed or did not answer.
         SupersededError: ``pod.give_up()`` was called.
     """
-    rpc = ""
     pod.superseded = False
-    try:
-        with anyio.CancelScope() as scope:
-
-            def on_call(name: str) -> None:
-                nonlocal rpc
-                rpc = name
-                now = anyio.current_time()
-                pod.call = Trouble(name, now)
-                scope.deadline = now + timeout
-
-            on_call(rpc)
-            pod.scope = scope
-            return await work(on_call)
-    except Exception as error:
-        raise InspectionError(pod.uid, rpc, cause_of(error)) from error
-    finally:
-        pod.scope = None
-        pod.call = None
+    with anyio.CancelScope() as scope:
+        calls = _PodCalls(pod, scope, timeout)
+        pod.scope = scope
+        try:
+            return await work(calls.watch)
+        except Exception as error:
+            rpc = error.method if isinstance(error, RpcError) else ""
+            raise InspectionError(pod.uid, calls.culprit or rpc, cause_of(error)) from error
+        finally:
+            pod.scope = None
+            pod.call = None
     if pod.superseded:
         raise SupersededError
-    raise InspectionError(pod.uid, rpc, f"no answer within {timeout:g}s")
+    raise InspectionError(pod.uid, calls.culprit, f"no answer within {timeout:g}s")
 
 
 def cause_of(error: Exception) -> str:

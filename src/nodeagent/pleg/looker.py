@@ -23,12 +23,9 @@ from nodeagent.pleg.health import Trouble
 from nodeagent.pleg.metrics import PlegMetrics
 from nodeagent.pleg.settings import PlegSettings
 from nodeagent.pleg.speaker import Speaker
-from nodeagent.pleg.tracked import TrackedPod, View, living_ids
+from nodeagent.pleg.tracked import TrackedPod, View
 
 log: Final = Log("pleg")
-
-_RECHECKS: Final = 8
-_FIRST_RECHECK: Final = 0.005
 
 Found: TypeAlias = Callable[[PodUID, frozenset[str], float], None]
 """Is told of the ids whose change a relist was the first to see, and when it was not there yet."""
@@ -105,11 +102,6 @@ class PodLooker:
         if changed := announced_ids(pod.newest, view.pod):
             self.on_found(pod.uid, changed, max(pod.newest_at, self.last_audit))
 
-    def expect_end(self, pod: TrackedPod, id_: str) -> None:
-        """Look again, a few times, until ``id_`` does not run any more."""
-        pod.expected_ends.add(id_)
-        pod.rechecks = 0
-
     def ask_later(self, uid: PodUID, after: float) -> None:
         """Look at a pod in ``after`` seconds, if it is still in the books."""
         due = anyio.current_time() + after
@@ -124,17 +116,6 @@ class PodLooker:
         del self._later[uid]
         if (pod := self._books.find(uid)) is not None:
             self.ask(pod)
-
-    def _recheck(self, pod: TrackedPod, view: View) -> None:
-        """A runtime may announce an end before it shows it."""
-        pod.expected_ends &= living_ids(view.pod)
-        if not pod.expected_ends:
-            return
-        if pod.rechecks >= _RECHECKS:
-            pod.expected_ends.clear()  # it was wrong, or is very slow: the next relist will see
-            return
-        self.ask_later(pod.uid, _FIRST_RECHECK * 2**pod.rechecks)
-        pod.rechecks += 1
 
     def ask(self, pod: TrackedPod) -> None:
         """Look at a pod at once, or leave it to the next relist when too many were asked for."""
@@ -201,7 +182,9 @@ class PodLooker:
         pod.fetching_at = at = anyio.current_time()
         timeout = self._settings.inspect_timeout
         try:
-            found = await ask_runtime(pod, timeout, lambda c: self._lister.get_pod(pod.uid, c))
+            found = await ask_runtime(
+                pod, timeout, lambda watch: self._lister.get_pod(pod.uid, watch)
+            )
         except SupersededError:
             return
         except InspectionError as error:
@@ -223,8 +206,11 @@ class PodLooker:
         pod.looking = target
         began = anyio.current_time()
         timeout = self._settings.inspect_timeout
+        known = self._cache.get(pod.uid)
         try:
-            status = await ask_runtime(pod, timeout, lambda c: self._lister.inspect(target, c))
+            status = await ask_runtime(
+                pod, timeout, lambda watch: self._lister.inspect(target, watch, known)
+            )
         except SupersededError:
             return
         except InspectionError as error:
@@ -255,7 +241,6 @@ class PodLooker:
     def _finish(self, pod: TrackedPod, view: View) -> None:
         pod.seen_at = view.at
         self._hold_if_behind(pod)
-        self._recheck(pod, view)
         self._books.recover(pod)
         self._speaker.say(pod, view)
         # A pod with a task stays unsettled, so the next relist visits it even if its list is the

@@ -8,7 +8,8 @@ one that hangs holds up nobody. A hint that one pod changed starts a look at tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -26,6 +27,7 @@ from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.cache import PodCache
 from nodeagent.pleg.calls import Lister, cause_of
+from nodeagent.pleg.ends import EndProber
 from nodeagent.pleg.health import PlegHealth, Trouble, judge
 from nodeagent.pleg.looker import PodLooker
 from nodeagent.pleg.metrics import PlegMetrics
@@ -39,6 +41,8 @@ log: Final = Log("pleg")
 _GONE_DELAY: Final = 0.25
 """Seconds to collect removals in: garbage goes one by one, and nobody waits for it."""
 _LEAST_REST: Final = 0.05
+_END_PAUSES: Final = {Effect.ENDING: 0.002, Effect.ENDED: 0.015}
+"""Seconds until it is asked whether what has ended shows it; a look may have seen it by then."""
 
 
 class Auditor(Protocol):
@@ -95,6 +99,7 @@ class Pleg:
         self._looker = PodLooker(
             lister, cache, self._books, speaker, self._metrics, self._journal, self._settings
         )
+        self._ends = EndProber(lister, self._books, self._looker.ask, self._settings)
         self._listing: Mapping[PodUID, RuntimePod] = {}
         self._list_call: Trouble | None = None
         self._list_trouble: Trouble | None = None
@@ -155,9 +160,11 @@ class Pleg:
         if hint.effect is Effect.GONE:
             self._looker.ask_later(uid, _GONE_DELAY)
             return
-        if hint.effect is Effect.ENDED:
-            self._looker.expect_end(pod, hint.container_id)
-        self._looker.ask(pod)
+        pause = _END_PAUSES.get(hint.effect)
+        if pause is not None and self._looker.tasks is not None:
+            self._ends.expect(self._looker.tasks, uid, hint.container_id, pause)
+        if hint.effect is not Effect.ENDING:
+            self._looker.ask(pod)
 
     def request_all(self, reason: str, after: float = 0.0) -> None:
         """Have all pods looked at in ``after`` seconds, or when a relist is due before."""
@@ -232,13 +239,15 @@ class Pleg:
         self._metrics.relist_duration.observe(anyio.current_time() - started)
 
     async def _list(self, started: float) -> Mapping[PodUID, RuntimePod] | None:
-        def on_call(rpc: str) -> None:
+        @contextmanager
+        def watch(rpc: str) -> Iterator[None]:
             self._list_call = Trouble(rpc, anyio.current_time())
+            yield
 
         self._list_call = Trouble("", started)
         try:
             with anyio.fail_after(self._settings.list_timeout):
-                pods = await self._lister.list_pods(on_call)
+                pods = await self._lister.list_pods(watch)
         except Exception as error:  # noqa: BLE001 - the ring goes on whatever a runtime does
             self._listing_failed(self._list_call, cause_of(error))
             return None

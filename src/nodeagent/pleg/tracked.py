@@ -39,9 +39,6 @@ class TrackedPod:
         seen_at: start of the newest look that was acted on.
         newest: what the newest look found, acted on or not.
         newest_at: start of that look.
-        expected_ends: containers and sandboxes that an event said had ended, and that every
-            look since has shown running.
-        rechecks: how often that was looked at again.
         unsent: the channel was full before all was said.
         half_said: events on the way from ``said`` to the present that were sent already.
         reinspect: the last inspection failed.
@@ -66,8 +63,6 @@ class TrackedPod:
     seen_at: float = -math.inf
     newest: RuntimePod | None = None
     newest_at: float = -math.inf
-    expected_ends: set[str] = field(default_factory=set)
-    rechecks: int = 0
     unsent: bool = False
     half_said: frozenset[PodLifecycleEvent] = frozenset()
     reinspect: bool = False

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.api import Container, Pod
+from nodeagent.cri.inspection import HASH_ANNOTATION, RESTART_COUNT_ANNOTATION
 from nodeagent.cri.pods import (
     CONTAINER_NAME_LABEL,
-    HASH_ANNOTATION,
     POD_NAME_LABEL,
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
-    RESTART_COUNT_ANNOTATION,
 )
 from nodeagent.cri.termination import TERMINATION_PATH_ANNOTATION
 

@@ -54,8 +54,8 @@ async def test_events_of_containers_are_hints(path: str) -> None:
         OPENED,
         hint("c1", "/containers/create"),
         hint("c1", "/tasks/start"),
-        hint("c1", "/tasks/exit", Effect.ENDED),
-        hint("c1", "/tasks/delete", Effect.ENDED),
+        hint("c1", "/tasks/exit", Effect.ENDING),
+        hint("c1", "/tasks/delete", Effect.ENDING),
         hint("c2", "/tasks/oom"),
         hint("c1", "/containers/delete", Effect.GONE),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -11,20 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.cri import RuntimeService
+from nodeagent.cri.inspection import (
+    HASH_ANNOTATION,
+    RESTART_COUNT_ANNOTATION,
+    container_status,
+    sandbox_status,
+)
 from nodeagent.cri.pods import (
     CONTAINER_NAME_LABEL,
-    HASH_ANNOTATION,
     POD_NAME_LABEL,
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
-    RESTART_COUNT_ANNOTATION,
     PodLister,
     PodRuntime,
-    container_status,
     newest_first,
     runtime_container,
     runtime_sandbox,
-    sandbox_status,
 )
 from nodeagent.model import (
     ContainerID,
@@ -264,14 +267,18 @@ async def test_any_other_failure_ends_the_inspection_and_the_call_is_known() -> 
     runtime = Runtime([listed_sandbox("s")], [listed_container("c")])
     lister = PodLister(runtime)
     calls: list[str] = []
-    pod = (await lister.list_pods(calls.append))[U]
+
+    def watch(rpc: str) -> AbstractContextManager[None]:
+        calls.append(rpc)
+        return nullcontext()
+
+    pod = (await lister.list_pods(watch))[U]
     assert calls == ["ListPodSandbox", "ListContainers"]
-    await lister.inspect(pod, calls.append)
-    assert calls[2:] == ["PodSandboxStatus", "ContainerStatus"]
+    await lister.inspect(pod, watch)
+    assert sorted(calls[2:]) == ["ContainerStatus", "PodSandboxStatus"]
     runtime.failing = Unavailable("gone")
     with pytest.raises(Unavailable):
-        await lister.inspect(pod, calls.append)
-    assert calls[4:] == ["PodSandboxStatus"]
+        await lister.inspect(pod, watch)
 
 
 def test_attempts_decide_whatever_the_times_say() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import anyio
 
+from nodeagent.cri.inspection import CallWatch, unwatched
 from nodeagent.model import (
     ContainerID,
     ContainerRuntimeStatus,
@@ -21,6 +22,7 @@ from nodeagent.model import (
     SandboxRuntimeStatus,
     SandboxState,
 )
+from nodeagent.pleg.tracked import living_ids
 
 CREATED, RUNNING, EXITED, UNKNOWN = (
     ContainerState.CREATED,
@@ -65,13 +67,6 @@ def status_of(pod: RuntimePod, ip: str = "10.0.0.1") -> PodRuntimeStatus:
     )
 
 
-OnCall = Callable[[str], None]
-
-
-def _silent(_rpc: str) -> None:
-    return
-
-
 class ScriptedLister:
     """A runtime in a dictionary. Looks take ``latency`` seconds; calls are counted.
 
@@ -112,41 +107,53 @@ class ScriptedLister:
         self.hanging[uid] = anyio.Event()
         return self.hanging[uid]
 
-    async def list_pods(self, on_call: OnCall = _silent) -> Mapping[PodUID, RuntimePod]:
-        on_call("ListPodSandbox")
+    async def list_pods(self, watch: CallWatch = unwatched) -> Mapping[PodUID, RuntimePod]:
         self.calls["list_pods"] += 1
-        if error := self.failing.get("list_pods"):
-            raise error
-        pods = self.pods
-        if self.held_lists is not None:
-            await self.held_lists.wait()
-        await anyio.sleep(self.latency)
-        return pods
+        with watch("ListPodSandbox"):
+            if error := self.failing.get("list_pods"):
+                raise error
+            pods = self.pods
+            if self.held_lists is not None:
+                await self.held_lists.wait()
+            await anyio.sleep(self.latency)
+            return pods
 
-    async def get_pod(self, uid: PodUID, on_call: OnCall = _silent) -> RuntimePod | None:
-        on_call("ListPodSandbox")
+    async def get_pod(self, uid: PodUID, watch: CallWatch = unwatched) -> RuntimePod | None:
         self.calls["get_pod"] += 1
-        if error := self.failing.get("get_pod"):
-            raise error
-        pod = self.pods.get(uid)
-        await anyio.sleep(self.latency)
-        return pod
+        with watch("ListPodSandbox"):
+            if error := self.failing.get("get_pod"):
+                raise error
+            pod = self.pods.get(uid)
+            await anyio.sleep(self.latency)
+            return pod
 
-    async def inspect(self, pod: RuntimePod, on_call: OnCall = _silent) -> PodRuntimeStatus:
-        on_call("ContainerStatus")
+    async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
+        self.calls["has_ended"] += 1
+        await anyio.sleep(self.latency)
+        if error := self.failing.get("has_ended"):
+            raise error
+        return id_ not in living_ids(self.pods.get(pod.uid))
+
+    async def inspect(
+        self,
+        pod: RuntimePod,
+        watch: CallWatch = unwatched,
+        known: PodRuntimeStatus | None = None,
+    ) -> PodRuntimeStatus:
         self.calls["inspect"] += 1
         self.inspected.append(pod.uid)
         self.inspecting[pod.uid] += 1
         self.most_at_once = max(self.most_at_once, self.inspecting.total())
         self.most_per_pod = max(self.most_per_pod, *self.inspecting.values())
         try:
-            if error := self.failing_pods.get(pod.uid):
-                raise error
-            if gate := self.hanging.get(pod.uid):
-                await gate.wait()
+            with watch("ContainerStatus"):
+                if error := self.failing_pods.get(pod.uid):
+                    raise error
+                if gate := self.hanging.get(pod.uid):
+                    await gate.wait()
             for _ in range(self.rounds):
-                on_call("ContainerStatus")
-                await anyio.sleep(self.latency)
+                with watch("ContainerStatus"):
+                    await anyio.sleep(self.latency)
             return status_of(pod, self.address)
         finally:
             self.inspecting[pod.uid] -= 1

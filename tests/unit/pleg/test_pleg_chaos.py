@@ -5,7 +5,6 @@ once the faults are over the cache and whoever follows the events know the truth
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import anyio
@@ -24,6 +23,7 @@ from tests.unit.pleg.pleg_builders import (
 )
 from tests.unit.pleg.pleg_ring import Ring, running
 
+from nodeagent.cri.inspection import CallWatch, unwatched
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg import InspectionError
 from nodeagent.rpc import Unavailable
@@ -79,11 +79,14 @@ class LivingRuntime(ScriptedLister):
         return {last_before} | {state for at, state in past if at >= time}
 
     async def inspect(
-        self, pod: RuntimePod, on_call: Callable[[str], None] = lambda _rpc: None
+        self,
+        pod: RuntimePod,
+        watch: CallWatch = unwatched,
+        known: PodRuntimeStatus | None = None,
     ) -> PodRuntimeStatus:
         self.latency = self.dice.choice([0.0, 0.001, 0.3])
         present = self.pods.get(pod.uid)
-        await super().inspect(pod, on_call)
+        await super().inspect(pod, watch, known)
         return PodRuntimeStatus(pod.uid) if present is None else status_of(present)
 
 

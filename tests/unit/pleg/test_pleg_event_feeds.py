@@ -133,25 +133,41 @@ async def test_an_event_about_something_unknown_has_all_pods_looked_at() -> None
         assert relists(ring) == before + 2
 
 
-async def test_an_end_that_the_runtime_does_not_show_yet_is_looked_for_again() -> None:
+@pytest.mark.parametrize("effect", [Effect.ENDING, Effect.ENDED])
+async def test_an_end_that_the_runtime_does_not_show_yet_is_asked_for(effect: Effect) -> None:
     """docs/behaviour/pleg.md, "Event feeds", early end."""
     ring = Ring(period=1000.0, evented_period=1000.0)
     ring.lister.put(web())
     feed = ScriptedFeed()
     async with following(ring, feed):
         ring.heard()
-        feed.say("u", "c-u", Effect.ENDED)
+        feed.say("u", "c-u", effect)
         await anyio.sleep(0.05)
         assert ring.heard() == []
         ring.lister.set_state("u", "c-u", EXITED)
         await anyio.sleep(0.05)
         assert ring.heard() == [("u", "c-u", DIED)]
-        looks = ring.lister.calls["get_pod"]
+        calls = dict(ring.lister.calls)
         await anyio.sleep(10)
-        assert ring.lister.calls["get_pod"] == looks
+        assert ring.lister.calls == calls
 
 
-async def test_an_event_that_is_wrong_costs_a_few_looks() -> None:
+async def test_an_end_announced_again_is_asked_for_from_the_start() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", early end: exit, then delete."""
+    ring = Ring(period=1000.0, evented_period=1000.0)
+    ring.lister.put(web())
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.heard()
+        feed.say("u", "c-u", Effect.ENDING)
+        await anyio.sleep(0.3)
+        feed.say("u", "c-u", Effect.ENDING)
+        ring.lister.set_state("u", "c-u", EXITED)
+        await anyio.sleep(0.02)
+        assert ring.heard() == [("u", "c-u", DIED)]
+
+
+async def test_an_event_that_is_wrong_costs_a_few_calls() -> None:
     """docs/behaviour/pleg.md, "Event feeds", early end: it is given up."""
     ring = Ring(period=1000.0, evented_period=1000.0)
     ring.lister.put(web())
@@ -160,9 +176,26 @@ async def test_an_event_that_is_wrong_costs_a_few_looks() -> None:
         ring.heard()
         feed.say("u", "c-u", Effect.ENDED)
         await anyio.sleep(100)
-        assert ring.lister.calls["get_pod"] == 1 + 8
+        assert ring.lister.calls["get_pod"] == 1
+        assert 5 <= ring.lister.calls["has_ended"] <= 15
         assert ring.heard() == []
         assert ring.pleg.tracked == 1
+
+
+async def test_a_runtime_that_cannot_be_asked_leaves_the_end_to_the_relist() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", early end: also when asking fails."""
+    ring = Ring()
+    ring.lister.put(web())
+    ring.lister.failing["has_ended"] = OSError("away")
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.heard()
+        feed.say("u", "c-u", Effect.ENDING)
+        await anyio.sleep(0.05)
+        assert ring.lister.calls["has_ended"] == 1
+        ring.lister.set_state("u", "c-u", EXITED)
+        await anyio.sleep(1.1)
+        assert ring.heard() == [("u", "c-u", DIED)]
 
 
 async def test_removals_are_collected() -> None:
