@@ -184,7 +184,7 @@ def build_parts(
         journal=journal,
         settings=_pleg_settings(config),
         clock=clock,
-        desired=lambda: {PodUID(p.metadata.uid) for p in manager.get_pods()},
+        wanted=lambda uid: manager.get_by_uid(uid) is not None or workers.is_known(uid),
     )
     watch = EventWatch(
         event_feeds(runtime),
@@ -289,7 +289,7 @@ def build_parts(
     housekeeping = Housekeeping(
         manager,
         workers,
-        lister,
+        pleg,
         statuses,
         ready,
         HousekeepingHooks(

@@ -80,6 +80,10 @@ class Books:
         """The pods that the next relist must visit."""
         return list(self._unsettled)
 
+    def present(self) -> dict[PodUID, RuntimePod]:
+        """All pods as the newest looks have shown them."""
+        return {uid: pod.newest for uid, pod in self._pods.items() if pod.newest is not None}
+
     def changed(self, pods: Mapping[PodUID, RuntimePod]) -> list[PodUID]:
         """The pods that a relist must visit, given all that the runtime has."""
         return [uid for uid in self._pods.keys() | pods.keys() if self._moved(uid, pods.get(uid))]

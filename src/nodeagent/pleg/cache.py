@@ -57,6 +57,10 @@ class PodCache:
         """How many are waiting now."""
         return sum(len(waiters) for waiters in self._waiters.values())
 
+    def waits(self, uid: PodUID) -> bool:
+        """Whether somebody waits for a look at a pod now."""
+        return uid in self._waiters
+
     def get(self, uid: PodUID) -> PodRuntimeStatus:
         """The last good status of a pod; an empty one when there is none. Never blocks."""
         entry = self._entries.get(uid)

@@ -23,7 +23,7 @@ from nodeagent.pleg.health import Trouble
 from nodeagent.pleg.metrics import PlegMetrics
 from nodeagent.pleg.settings import PlegSettings
 from nodeagent.pleg.speaker import Speaker
-from nodeagent.pleg.tracked import TrackedPod, View
+from nodeagent.pleg.tracked import TrackedPod, View, is_alive
 
 log: Final = Log("pleg")
 
@@ -42,6 +42,7 @@ class PodLooker:
         metrics: durations and drops.
         journal: looks that failed.
         settings: durations and bounds.
+        wanted: whether a source wants a pod, or a worker works on it.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class PodLooker:
         metrics: PlegMetrics,
         journal: Journal,
         settings: PlegSettings,
+        wanted: Callable[[PodUID], bool],
     ) -> None:
+        self._wanted = wanted
         self._lister = lister
         self._cache = cache
         self._books = books
@@ -86,8 +89,7 @@ class PodLooker:
         self._books.name(pod, view.pod)
         self._compare(pod, view)
         self._books.note(pod, view)
-        if not pod.busy and not pod.needs_inspection(view):
-            self._take(pod, view)
+        if not pod.busy and self._settle_without_calls(pod, view):
             return
         pod.waiting = view
         self._hold_if_behind(pod)
@@ -170,10 +172,23 @@ class PodLooker:
         view, pod.waiting = pod.waiting, None
         if view is None or view.at <= pod.seen_at:
             return
-        if pod.needs_inspection(view):
+        if not self._settle_without_calls(pod, view):
             await self._inspect(pod, view)
-        else:
+
+    def _settle_without_calls(self, pod: TrackedPod, view: View) -> bool:
+        """Act on a view if no inspection is needed for that."""
+        if not pod.needs_inspection(view):
             self._take(pod, view)
+        elif self._nobody_asks(pod, view):
+            self._shelve(pod, view)
+        else:
+            return False
+        return True
+
+    def _nobody_asks(self, pod: TrackedPod, view: View) -> bool:
+        """Whether the details of a pod can wait: it is dead, and nobody wants it."""
+        dead = not is_alive(view.pod) and not is_alive(pod.inspected)
+        return dead and not self._wanted(pod.uid) and not self._cache.waits(pod.uid)
 
     async def _fetch(self, pod: TrackedPod, asked_at: float) -> None:
         """List this pod alone; what is found waits for :meth:`_look`."""
@@ -237,6 +252,13 @@ class PodLooker:
         else:
             self._cache.set_observed(pod.uid, view.at)
         self._finish(pod, view)
+
+    def _shelve(self, pod: TrackedPod, view: View) -> None:
+        """Say what happened to a pod, and leave its details until somebody asks for them."""
+        pod.reinspect = False
+        self._finish(pod, view)
+        # Whoever asks must not take the old record, or none, for the present state.
+        self._cache.hold(pod.uid)
 
     def _finish(self, pod: TrackedPod, view: View) -> None:
         pod.seen_at = view.at

@@ -8,7 +8,7 @@ one that hangs holds up nobody. A hint that one pod changed starts a look at tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
@@ -41,6 +41,8 @@ log: Final = Log("pleg")
 _GONE_DELAY: Final = 0.25
 """Seconds to collect removals in: garbage goes one by one, and nobody waits for it."""
 _LEAST_REST: Final = 0.05
+_LISTING_TIME: Final = 0.5
+"""Seconds that a relist may take and the one before still counts as fresh."""
 _END_PAUSES: Final = {Effect.ENDING: 0.002, Effect.ENDED: 0.015}
 """Seconds until it is asked whether what has ended shows it; a look may have seen it by then."""
 
@@ -72,7 +74,8 @@ class Pleg:
         journal: flight recorder.
         settings: durations and bounds.
         clock: wall clock, for one metric.
-        desired: the pods that sources want; they are looked at first.
+        wanted: whether a source wants a pod, or a worker works on it. Such pods are looked at
+            first, and dead ones that nobody wants only when somebody asks.
     """
 
     def __init__(
@@ -85,19 +88,26 @@ class Pleg:
         journal: Journal | None = None,
         settings: PlegSettings | None = None,
         clock: Clock | None = None,
-        desired: Callable[[], Collection[PodUID]] = frozenset,
+        wanted: Callable[[PodUID], bool] = lambda _uid: True,
     ) -> None:
         self._lister = lister
         self._cache = cache
         self._settings = settings or PlegSettings()
         self._journal = journal or Journal()
         self._clock = clock or SystemClock()
-        self._desired = desired
+        self._wanted = wanted
         self._metrics = PlegMetrics(registry or CollectorRegistry())
         self._books = Books(self._journal, self._settings.patience)
         speaker = Speaker(channel, self._metrics, self._journal, self._settings.hint_sync_period)
         self._looker = PodLooker(
-            lister, cache, self._books, speaker, self._metrics, self._journal, self._settings
+            lister,
+            cache,
+            self._books,
+            speaker,
+            self._metrics,
+            self._journal,
+            self._settings,
+            wanted,
         )
         self._ends = EndProber(lister, self._books, self._looker.ask, self._settings)
         self._listing: Mapping[PodUID, RuntimePod] = {}
@@ -207,6 +217,19 @@ class Pleg:
         )
         return replace(verdict, events=self._auditor.describe()) if self._auditor else verdict
 
+    async def list_pods(self) -> Mapping[PodUID, RuntimePod]:
+        """All pods: as looks have shown them when nothing has happened since, else listed anew.
+
+        Raises:
+            Exception: whatever the runtime raises.
+        """
+        at, now = self.last_relist, anyio.current_time()
+        if at is None or at != self._last_start or self._books.unsettled:
+            return await self._lister.list_pods()
+        if now - at > self._pace.period(now) + _LISTING_TIME:
+            return await self._lister.list_pods()
+        return self._books.present()
+
     @property
     def tracked(self) -> int:
         """How many pods are in the books."""
@@ -285,8 +308,8 @@ class Pleg:
         self._listing = pods
         if len(changed) > 1:
             # After a restart among thousands of dead containers, what matters comes first.
-            desired = self._desired()
-            changed.sort(key=lambda uid: (uid not in desired, not is_alive(pods.get(uid)), uid))
+            wanted = self._wanted
+            changed.sort(key=lambda uid: (not wanted(uid), not is_alive(pods.get(uid)), uid))
         for uid in changed:
             self._looker.offer(self._books.track(uid), View(pods.get(uid), started, audit=True))
 

@@ -26,7 +26,8 @@ class Ring:
         self.channel: Channel[PodLifecycleEvent] = Channel("pleg", capacity, WhenFull.COALESCE)
         self.registry = CollectorRegistry()
         self.journal = Journal(monotonic=anyio.current_time)
-        self.desired: set[PodUID] = set()
+        self.wanted: set[PodUID] | None = None
+        """The pods that somebody wants; None for all."""
         self.settings = PlegSettings(**settings)  # type: ignore[arg-type]  # counts are floats here
         self.pleg = Pleg(
             self.lister,
@@ -35,7 +36,7 @@ class Ring:
             registry=self.registry,
             journal=self.journal,
             settings=self.settings,
-            desired=lambda: self.desired,
+            wanted=lambda uid: self.wanted is None or uid in self.wanted,
         )
 
     def heard(self) -> list[tuple[str, str, PodLifecycleEventType]]:

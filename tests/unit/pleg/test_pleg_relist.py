@@ -270,7 +270,7 @@ async def test_living_and_wanted_pods_are_looked_at_first() -> None:
     ring = Ring(concurrency=1)
     ring.lister.put(*(make_pod(f"dead{n}", container(f"d{n}", EXITED)) for n in range(20)))
     ring.lister.put(make_pod("z-live", container("l", RUNNING)), make_pod("y-want", sandbox("w")))
-    ring.desired = {PodUID("y-want")}
+    ring.wanted = {PodUID("y-want")}
     async with running(ring):
         assert ring.lister.inspected[:2] == ["y-want", "z-live"]
 
