@@ -46,6 +46,9 @@ class ExecProbe:
         self._runtime = runtime
         self._slack = slack
 
+    async def aclose(self) -> None:
+        """Nothing is kept open."""
+
     async def __call__(self, target: Target) -> Outcome:
         """Run the command once."""
         action = target.probe.exec

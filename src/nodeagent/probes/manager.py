@@ -29,6 +29,7 @@ from nodeagent.probes.results import Outbox, ResultStore, Subject
 from nodeagent.probes.schedule import Schedule
 from nodeagent.probes.worker import Worker, probes_of
 
+_CLOSING: Final = 2.0
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -143,16 +144,20 @@ class ProbeManager:
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Probe until cancelled."""
         self._born = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            for outbox in self._outboxes.values():
-                tasks.start_soon(outbox.run)
-            task_status.started()
-            while True:
-                await self._schedule.wait()
-                now = anyio.current_time()
-                for due, worker in self._schedule.pop_due(now):
-                    self._tick(worker, due, now)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for outbox in self._outboxes.values():
+                    tasks.start_soon(outbox.run)
+                task_status.started()
+                while True:
+                    await self._schedule.wait()
+                    now = anyio.current_time()
+                    for due, worker in self._schedule.pop_due(now):
+                        self._tick(worker, due, now)
+        finally:
+            with anyio.move_on_after(_CLOSING, shield=True):
+                await self._prober.aclose()
 
     def _begin(self, subject: Subject, pod: Pod, container: Container, probe: Probe) -> None:
         metadata = pod.metadata

@@ -74,3 +74,7 @@ class Handler(Protocol):
     async def __call__(self, target: Target) -> Outcome:
         """Ask, within the target's timeout; raises nothing but cancellation."""
         ...
+
+    async def aclose(self) -> None:
+        """Close what is kept open between tries."""
+        ...

@@ -51,6 +51,11 @@ class Prober:
         entry = self._entry(probe)
         return nullcontext() if entry is None else entry[1].slot()
 
+    async def aclose(self) -> None:
+        """Close what the handlers keep open; no probe may be under way."""
+        for handler, _ in self._handlers.values():
+            await handler.aclose()
+
     async def probe(self, target: Target) -> Outcome:
         """Make one probe; UNKNOWN when it could not be made."""
         outcome = await self._ask(target)

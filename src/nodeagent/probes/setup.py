@@ -6,15 +6,28 @@ from typing import Final
 
 from nodeagent.aio import PatientLimiter
 from nodeagent.probes.exec_probe import ExecProbe, ExecRuntime
+from nodeagent.probes.grpc_probe import GrpcProbe
+from nodeagent.probes.http_probe import HttpProbe
 from nodeagent.probes.prober import ProbeEvents, Prober
+from nodeagent.probes.tcp_probe import TcpProbe
 
 EXECS: Final = 16
 """Commands side by side: each is a process that the runtime has to start."""
+CALLS: Final = 64
+"""Connections side by side."""
 PATIENCE: Final = 0.5
 """Seconds after which a probe that is still waited for lets the next one begin."""
 
 
 def make_prober(runtime: ExecRuntime, events: ProbeEvents) -> Prober:
     """A prober for all kinds of actions that are supported."""
-    execs = PatientLimiter(EXECS, PATIENCE)
-    return Prober({"exec": (ExecProbe(runtime), execs)}, events)
+    execs, calls = PatientLimiter(EXECS, PATIENCE), PatientLimiter(CALLS, PATIENCE)
+    return Prober(
+        {
+            "http_get": (HttpProbe(), calls),
+            "exec": (ExecProbe(runtime), execs),
+            "tcp_socket": (TcpProbe(), calls),
+            "grpc": (GrpcProbe(), calls),
+        },
+        events,
+    )

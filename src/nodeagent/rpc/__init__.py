@@ -22,6 +22,7 @@ from nodeagent.rpc.errors import (
     Unknown,
     error_for,
 )
+from nodeagent.rpc.once import call_once
 from nodeagent.rpc.server import Servable, UnixServer, serve_unix
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Unimplemented",
     "UnixServer",
     "Unknown",
+    "call_once",
     "check_path",
     "decode",
     "error_for",

@@ -95,15 +95,15 @@ class Replies(Generic[Reply]):
         call = self._call
         data: bytes | None = None
         with (
-            _named(self._method),
+            named(self._method),
             CancelScope(deadline=anyio.current_time() + self._idle) as call.scope,
         ):
             if call.cut is None:
                 data = await call.receive()
-        _raise_if_cut(call, call.scope, self._method, self._idle)
+        raise_if_cut(call, call.scope, self._method, self._idle)
         if data is None:
             raise StopAsyncIteration
-        with _named(self._method):
+        with named(self._method):
             return decode(data, self._reply)
 
 
@@ -177,7 +177,7 @@ class RpcChannel:
             metadata: headers to send along.
         """
         data = await self.unary_bytes(method, request, timeout=timeout, metadata=metadata)
-        with _named(method):
+        with named(method):
             return decode(data, reply)
 
     async def unary_bytes(
@@ -195,11 +195,11 @@ class RpcChannel:
         for left in reversed(range(_TRIES)):
             call: Call | None = None
             data: bytes | None = None
-            with _named(method):
+            with named(method):
                 try:
                     with CancelScope(deadline=deadline) as scope:
                         call = Call(await self._current_link(), scope)
-                        await call.send(_headers(method, limit, metadata), payload)
+                        await call.send(call_headers(method, limit, metadata), payload)
                         data = await call.receive()
                         if data is not None:
                             await call.finish()
@@ -207,7 +207,7 @@ class RpcChannel:
                     self._put_away(call)
             if not (left and call is not None and call.untaken):
                 break
-        _raise_if_cut(call, scope, method, limit)
+        raise_if_cut(call, scope, method, limit)
         if data is None:
             raise Internal("the reply is empty", _short(method))
         return data
@@ -237,10 +237,10 @@ class RpcChannel:
         payload = bytes(request)
         call: Call | None = None
         try:
-            with _named(method), CancelScope(deadline=anyio.current_time() + limit) as scope:
+            with named(method), CancelScope(deadline=anyio.current_time() + limit) as scope:
                 call = Call(await self._current_link(), scope)
-                await call.send(_headers(method, math.inf, metadata), payload)
-            _raise_if_cut(call, scope, method, limit)
+                await call.send(call_headers(method, metadata=metadata), payload)
+            raise_if_cut(call, scope, method, limit)
             assert call is not None
             yield Replies(call, reply, _short(method), idle_timeout)
         finally:
@@ -307,17 +307,23 @@ def _explain(exc: OSError) -> str:
     return exc.strerror or str(exc)
 
 
-def _headers(
-    method: str, limit: float, metadata: Mapping[str, str] | None
+def call_headers(
+    method: str,
+    limit: float = math.inf,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    authority: str = "localhost",
+    user_agent: str = "nodeagent",
 ) -> list[tuple[str, str]]:
+    """The headers of a call that may take ``limit`` seconds."""
     headers = [
         (":method", "POST"),
         (":scheme", "http"),
         (":path", method),
-        (":authority", "localhost"),
+        (":authority", authority),
         ("te", "trailers"),
         ("content-type", "application/grpc"),
-        ("user-agent", "nodeagent"),
+        ("user-agent", user_agent),
     ]
     if limit < _NO_LIMIT:
         # A little later than our own deadline, so that ours is the one that is reported.
@@ -327,7 +333,8 @@ def _headers(
     return headers
 
 
-def _raise_if_cut(call: Call | None, scope: CancelScope, method: str, limit: float) -> None:
+def raise_if_cut(call: Call | None, scope: CancelScope, method: str, limit: float) -> None:
+    """Tell a call that was cut, or that took too long, from one that was cancelled."""
     if call is not None and call.cut is not None:
         raise Unavailable(call.cut, _short(method))
     if scope.cancelled_caught:
@@ -336,7 +343,8 @@ def _raise_if_cut(call: Call | None, scope: CancelScope, method: str, limit: flo
 
 
 @contextmanager
-def _named(method: str) -> Iterator[None]:
+def named(method: str) -> Iterator[None]:
+    """Errors from inside become :class:`RpcError` and carry the method."""
     try:
         yield
     except RpcError as exc:

@@ -95,6 +95,7 @@ class Answers:
         self.open = 0
         self.most = 0
         self.cut = 0
+        self.closed = False
 
     async def __call__(self, target: Target) -> Outcome:
         self.asked.append((anyio.current_time(), target))
@@ -110,6 +111,9 @@ class Answers:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    async def aclose(self) -> None:
+        self.closed = True
 
     def times(self, kind: ProbeKind | None = None) -> list[float]:
         return [round(at, 3) for at, target in self.asked if kind in (None, target.kind)]

@@ -19,7 +19,6 @@ from nodeagent.api import (
     EnvVar,
     EnvVarSource,
     EphemeralContainer,
-    GRPCAction,
     HostAlias,
     HostPathVolumeSource,
     ObjectFieldSelector,
@@ -29,7 +28,6 @@ from nodeagent.api import (
     PodResourceClaim,
     PodSecurityContext,
     PodSpec,
-    Probe,
     Quantity,
     ResourceClaim,
     ResourceRequirements,
@@ -185,7 +183,6 @@ _CASES: list[tuple[str, Pod]] = [
 ]
 
 _CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
-    ("livenessProbe.grpc", {"liveness_probe": Probe(grpc=GRPCAction(port=1))}),
     ("envFrom", {"env_from": (EnvFromSource(config_map_ref=ConfigMapEnvSource(name="c")),)}),
     (
         "env[1].valueFrom",

@@ -1,0 +1,73 @@
+"""Probes that ask the gRPC health service."""
+
+from __future__ import annotations
+
+import socket
+
+import anyio
+
+from nodeagent.duration import format_duration
+from nodeagent.probes.address import (
+    USER_AGENT,
+    ProbeError,
+    choose_host,
+    connect,
+    join,
+    resolve_port,
+    why,
+)
+from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown
+from nodeagent.rpc import RpcError, Unimplemented, call_once
+
+_METHOD = "/grpc.health.v1.Health/Check"
+
+
+class GrpcProbe:
+    """``grpc.health.v1.Health/Check`` that answers SERVING is success."""
+
+    async def aclose(self) -> None:
+        """Nothing is kept open."""
+
+    async def __call__(self, target: Target) -> Outcome:
+        """Ask once, over a connection of its own."""
+        action = target.probe.grpc
+        assert action is not None
+        try:
+            host = choose_host("", target.address)
+            port = resolve_port(action.port, target.container)
+        except ProbeError as error:
+            return unknown(str(error))
+        place, limit = join(host, port), format_duration(target.timeout)
+        late = f'timeout: failed to connect service "{place}" within {limit}'
+        try:
+            with anyio.fail_after(target.timeout):
+                made = await connect(host, port)
+                late = f"timeout: health rpc did not complete within {limit}"
+                return await _check(made, place, action.service or "")
+        except TimeoutError:
+            return failure(late)
+        except OSError as error:
+            return failure(f'error: failed to connect service at "{place}": {why(error)}')
+
+
+async def _check(made: socket.socket, place: str, service: str) -> Outcome:
+    from nodeagent.proto.grpc.health.v1 import HealthCheckRequest, HealthCheckResponse
+
+    try:
+        reply = await call_once(
+            made,
+            _METHOD,
+            HealthCheckRequest(service=service),
+            HealthCheckResponse,
+            authority=place,
+            user_agent=USER_AGENT,
+        )
+    except Unimplemented as error:
+        protocol = "the grpc health protocol (grpc.health.v1.Health)"
+        return failure(f"error: this server does not implement {protocol}: {error.message}")
+    except RpcError as error:
+        return failure(f"error: health rpc probe failed: {error}")
+    name = reply.status.name or str(int(reply.status))
+    if name == "SERVING":
+        return success("service healthy")
+    return failure(f'service unhealthy (responded with "{name}")')
