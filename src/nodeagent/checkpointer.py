@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import msgspec
@@ -16,6 +16,9 @@ from nodeagent.log import Log
 from nodeagent.state_file import StateFile
 
 log = Log("checkpoint")
+
+_GAP: Final = 0.5
+"""Seconds between two saves, so that a busy node does not keep its disk busy."""
 
 
 class Section(Protocol):
@@ -54,8 +57,9 @@ class Checkpointer:
 
         checkpoint.add("runtime", runtime_manager)  # has snapshot() and restore()
 
-    It is saved within ``period`` of a change, when the agent ends, and whenever someone awaits
-    :meth:`save` because it must be on disk before the next step.
+    It is saved within ``period`` of a change, at once when a part calls :meth:`changed`, when the
+    agent ends, and whenever someone awaits :meth:`save` because it must be on disk before the
+    next step.
 
     Args:
         file: where to.
@@ -79,6 +83,7 @@ class Checkpointer:
         self._broken: set[str] = set()
         self._saved: dict[str, bytes] = {}
         self._lock = anyio.Lock()
+        self._wake = anyio.Event()
         self._boot = ""
 
     def add(self, name: str, section: Section) -> None:
@@ -124,6 +129,10 @@ class Checkpointer:
         except Exception as error:  # noqa: BLE001 - what it held is a comfort, not a need
             log.warning("checkpoint_section_ignored", section=name, cause=repr(error))
             self._note("CheckpointIgnored", f"{name}: {error!r}")
+
+    def changed(self) -> None:
+        """Have it saved soon, without waiting: something has changed that matters."""
+        self._wake.set()
 
     async def save(self) -> None:
         """Save now if something has changed; a disk that refuses is reported, not raised."""
@@ -173,12 +182,15 @@ class Checkpointer:
         self._journal.record("checkpoint", what, "", why, file=self.file.path.name)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Save once a period, and a last time when cancelled."""
+        """Save once a period and after :meth:`changed`, and a last time when cancelled."""
         task_status.started()
         try:
             while True:
-                await anyio.sleep(self._period)
+                with anyio.move_on_after(self._period):
+                    await self._wake.wait()
+                self._wake = anyio.Event()
                 await self.save()
+                await anyio.sleep(_GAP)
         finally:
             with anyio.move_on_after(2.0, shield=True):
                 await self.save()

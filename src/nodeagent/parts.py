@@ -208,6 +208,7 @@ def build_parts(
         clock=clock,
         on_action=pleg.request_relist,
         persist=checkpoint.save,
+        changed=checkpoint.changed,
         lookups=Lookups(describe=runtime.status),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
         access=make_image_access(

@@ -85,6 +85,7 @@ class KillHooks:
         self.calls: list[str] = []
         self.effects: list[tuple[str, str, str]] = []
         """Calls that had an effect: method, pod and container."""
+        self.effect_times: list[float] = []
         self.on_effect: Callable[[], None] = lambda: None
         self.waiting: set[anyio.Event] = set()
         """Calls of the living agent that have no answer yet."""
@@ -92,6 +93,11 @@ class KillHooks:
     @property
     def all_struck(self) -> bool:
         return not self._kills
+
+    def kill(self, rest: float = 0.0) -> None:
+        """Kill the agent now."""
+        self.killed_at.append("now")
+        self._bury(rest)
 
     def live_again(self) -> None:
         """Another agent begins."""
@@ -119,6 +125,7 @@ class KillHooks:
         answer = await work()
         if call.method in EFFECTS:
             self.effects.append((call.method, call.pod_uid, call.container))
+            self.effect_times.append(anyio.current_time())
             self.on_effect()
         return answer
 
@@ -130,7 +137,10 @@ class KillHooks:
     def _die(self, kill: Kill, call: Call) -> None:
         self._kills.remove(kill)
         self.killed_at.append(f"{kill.when} {call.method} {call.container}".rstrip())
-        self.rest = kill.rest
+        self._bury(kill.rest)
+
+    def _bury(self, rest: float) -> None:
+        self.rest = rest
         self.dead.set()
         for call_under_way in self.waiting:
             call_under_way.set()
@@ -224,6 +234,10 @@ class World:
             while not (self.ring is not None and check(self.ring)):
                 await anyio.sleep(0.05)
 
+    async def reached(self, method: str, count: int) -> None:
+        """Wait until calls of that method have had their effect so often."""
+        await self.until(lambda _ring: self.effects(method) == count, 600)
+
     async def agents(self) -> None:
         """Run one agent after another, each until it is killed."""
         while True:
@@ -274,6 +288,11 @@ class World:
         """How often calls of that method had an effect."""
         return sum(m == method and container in ("", c) for m, _, c in self.hooks.effects)
 
+    def times(self, method: str, container: str = "") -> list[float]:
+        """When calls of that method had their effect."""
+        done = zip(self.hooks.effects, self.hooks.effect_times, strict=True)
+        return [at for (m, _, c), at in done if m == method and container in ("", c)]
+
 
 def running(records: Iterable[ContainerRecord]) -> list[ContainerRecord]:
     return [record for record in records if record.state is RunState.RUNNING]
@@ -303,12 +322,17 @@ async def world(
     backend: SimulatedBackend,
     hooks: KillHooks,
     source: MemorySource,
+    *,
+    clock: Clock | None = None,
     **settings: object,
 ) -> AsyncIterator[World]:
     """A runtime with agents on it, one after the other."""
     home.mkdir(parents=True, exist_ok=True)
-    async with open_embedded(backend, hooks=hooks) as runtime, anyio.create_task_group() as tasks:
-        made = World(home, runtime, hooks, source, tasks, settings)
+    async with (
+        open_embedded(backend, hooks=hooks, clock=clock) as runtime,
+        anyio.create_task_group() as tasks,
+    ):
+        made = World(home, runtime, hooks, source, tasks, settings, clock)
         hooks.on_effect = made.count
         tasks.start_soon(made.agents)
         try:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import anyio
 import pytest
+from clocks import AdjustableClock
 from killing import Kill, KillHooks, Unhurried, When, World, running, world
-from ring import phase
+from ring import Ring, phase
 
 from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.testing import MemorySource, make_container, make_pod
@@ -79,6 +80,27 @@ def check_counts(node: World, uid: str, starts: dict[str, int]) -> None:
 Life = Callable[..., Awaitable[KillHooks]]
 
 
+async def life_in_stages(home: Path, *kills: Kill) -> KillHooks:
+    """An init container that ends, a sidecar, and a job: each starts once, in this order."""
+    order = ["init", "side", "main"]
+    pod = make_pod(
+        "stages",
+        make_container("main"),
+        restart="OnFailure",
+        init_containers=(
+            make_container("init"),
+            make_container("side", restart_policy="Always"),
+        ),
+    )
+    backend = SimulatedBackend({"init": JOB_SCRIPTS["a"], "main": JOB_SCRIPTS["a"]})
+    hooks, source = KillHooks(*kills), MemorySource(pod)
+    async with world(home, backend, hooks, source) as node:
+        await node.until(lambda ring: phase(ring.pod("stages")) == "Succeeded")
+        check_counts(node, "uid-stages", dict.fromkeys(order, 1))
+        assert [c for m, _, c in hooks.effects if m == "StartContainer"] == order
+    return hooks
+
+
 PARTS = 4
 
 
@@ -93,7 +115,7 @@ async def walk(life: Life, when: When, part: int, home: Path) -> None:
 
 @pytest.mark.parametrize("part", range(1, PARTS + 1))
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("life", [life_of_a_server, life_of_a_job])
+@pytest.mark.parametrize("life", [life_of_a_server, life_of_a_job, life_in_stages])
 async def test_an_agent_may_be_killed_between_any_two_calls(
     life: Life, when: When, part: int, tmp_path: Path
 ) -> None:
@@ -108,8 +130,8 @@ async def test_an_agent_may_be_killed_again_and_again(seed: int, tmp_path: Path)
         Kill(dice.randint(1, 40), dice.choice(["before", "after"]), dice.choice([0.0, 0.0, 7.0]))
         for _ in range(dice.randint(2, 6))
     ]
-    life = life_of_a_server if seed % 2 else life_of_a_job
-    await life(tmp_path, *kills)
+    lives = (life_of_a_server, life_of_a_job, life_in_stages)
+    await lives[seed % 3](tmp_path, *kills)
 
 
 async def server_on_an_unhurried_runtime(home: Path, kill: Kill) -> KillHooks:
@@ -145,3 +167,52 @@ async def test_an_agent_may_be_killed_during_any_call(
     life: Life, part: int, tmp_path: Path
 ) -> None:
     await walk(life, "during", part, tmp_path)
+
+
+async def test_a_crash_back_off_outlives_an_agent_that_is_killed_after_each_restart(
+    tmp_path: Path,
+) -> None:
+    """The delays double as if there had been one agent, and count on while there is none."""
+    hooks, source = KillHooks(), MemorySource(make_pod("web"))
+    backend = SimulatedBackend({"main": Script(exits=[(0.5, 1)], repeat=True)})
+    async with world(tmp_path, backend, hooks, source) as node:
+        for number in range(1, 6):
+            await node.reached("StartContainer", number)
+            # Its exit has been seen when the agent is killed.
+            await anyio.sleep(2)
+            hooks.kill(rest=5.0)
+        await node.until(
+            lambda ring: ring.pod("web") is not None and ring.status("web").restart_count == 4
+        )
+        gaps = [later - earlier for earlier, later in pairwise(node.times("StartContainer"))]
+    # The first restart comes at once; the others count from the exit.
+    assert gaps[0] < 2
+    for gap, delay in zip(gaps[1:], (10, 20, 40), strict=True):
+        assert delay + 0.5 <= gap < delay + 2.5, gaps
+
+
+@pytest.mark.parametrize("jump", [-40.0, 600.0, -3e8])
+async def test_the_wall_clock_jumps_while_there_is_no_agent(tmp_path: Path, jump: float) -> None:
+    """Same ids, same counts, and back-offs as long as they would have been."""
+    clock = AdjustableClock()
+    backend = SimulatedBackend({"a": Script(exits=[(0.5, 1)], repeat=True)}, clock=clock)
+    hooks, source = KillHooks(), MemorySource(WEB)
+    async with world(tmp_path, backend, hooks, source, clock=clock) as node:
+        await node.until(lambda ring: crashed(ring, 3), 600)
+        restarted = anyio.current_time()
+        await anyio.sleep(1)
+        before = node.records("uid-web", "b")
+        node.on_death = lambda: clock.jump(jump)
+        hooks.kill()
+        await node.until(lambda ring: ring.pod("web") is not None and crashed(ring, 3))
+        await node.until(lambda ring: crashed(ring, 4), 600)
+        # The third restart is followed by a back-off of 40 s.
+        assert 40 <= anyio.current_time() - restarted < 45
+        assert running(node.records("uid-web", "b")) == before
+        assert node.effects("RunPodSandbox") == 1
+        assert node.effects("StartContainer", "b") == 1
+        assert node.most == {("uid-web", name): 1 for name in ("", "a", "b")}
+
+
+def crashed(ring: Ring, times: int) -> bool:
+    return phase(ring.pod("web")) == "Running" and ring.status("web", "a").restart_count == times

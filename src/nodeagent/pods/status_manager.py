@@ -158,16 +158,19 @@ class StatusManager:
         since = self._active_since.get(uid)
         return None if since is None else self._loop_time() - since
 
-    def _note_start(self, uid: PodUID, status: PodStatus) -> None:
+    def _note_start(self, pod: Pod, status: PodStatus) -> None:
+        uid, brought = PodUID(pod.metadata.uid), pod.status.start_time
         if uid in self._active_since or status.start_time is None:
             return
-        before = (self._clock.now() - status.start_time).total_seconds()
-        # A fresh start time is cut to whole seconds, which is no age.
-        self._active_since[uid] = self._loop_time() - (before if before > 1 else 0.0)
+        # Only a start time that a source brings has an age; our own is that of this moment.
+        before = 0.0
+        if brought is not None and brought == status.start_time:
+            before = max((self._clock.now() - brought).total_seconds(), 0.0)
+        self._active_since[uid] = self._loop_time() - before
 
     def _store(self, pod: Pod, status: PodStatus) -> bool:
         uid = PodUID(pod.metadata.uid)
-        self._note_start(uid, status)
+        self._note_start(pod, status)
         stored = self._stored.get(uid)
         if stored is not None and stored.status == status:
             return False

@@ -116,8 +116,12 @@ class CrashBackOff:
         self._kept: dict[str, dict[str, float]] = {}
         self._keys: dict[str, set[str]] = {}
 
-    def observe(self, status: PodRuntimeStatus, now: float) -> None:
-        """Note the exits of a pod's containers, and forget those of removed ones."""
+    def observe(self, status: PodRuntimeStatus, now: float) -> bool:
+        """Note the exits of a pod's containers, and forget those of removed ones.
+
+        Returns:
+            Whether an exit was seen for the first time.
+        """
         before = self._seen.get(status.uid, {})
         exited: dict[str, float] = {
             c.id: before.get(c.id, now)
@@ -128,6 +132,7 @@ class CrashBackOff:
             self._seen[status.uid] = exited
         else:
             self._seen.pop(status.uid, None)
+        return not exited.keys() <= before.keys()
 
     def _seen_at(self, uid: str, exited: ContainerRuntimeStatus, now: float) -> float:
         return self._seen.get(uid, {}).get(exited.id, now)

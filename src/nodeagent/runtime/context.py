@@ -34,6 +34,10 @@ async def no_persist() -> None:
     """Keep everything in memory only."""
 
 
+def nobody_cares() -> None:
+    """Nothing that changes has to be saved soon."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeContext:
     """The runtime, how pods are made, and who is told about it."""
@@ -50,6 +54,7 @@ class RuntimeContext:
     userns: UserNamespaces
     lookups: Lookups = field(default_factory=Lookups)
     persist: Persist = no_persist
+    changed: Callable[[], None] = nobody_cares
     records: Records = field(default_factory=Records)
     log: Log = field(default_factory=lambda: Log("runtime"))
 

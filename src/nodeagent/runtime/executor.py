@@ -252,6 +252,7 @@ class PodExecutor:
         if not self._goes_on(container):
             now = anyio.current_time()
             self._back_off.advance(self._names, container, self._status, now)
+            self._context.changed()
 
     def _goes_on(self, container: Container) -> bool:
         """Whether this is the same start as before, which was cut after the creation."""

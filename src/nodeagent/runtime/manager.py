@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -18,7 +18,7 @@ from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
-from nodeagent.runtime.context import Persist, RuntimeContext, no_persist
+from nodeagent.runtime.context import Persist, RuntimeContext, no_persist, nobody_cares
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.image_pulls import OnNote, no_note
@@ -52,6 +52,7 @@ class RuntimeManager:
         on_action: told after every change in the runtime, with the pod and what was done.
         persist: brings :meth:`snapshot` to disk; awaited before a container starts that may
             run only once.
+        changed: told when :meth:`snapshot` has changed so that it should be on disk soon.
         on_note: told when :meth:`waiting_note` of a pod has changed.
         access: who may have which image, and what it is pulled with.
     """
@@ -69,6 +70,7 @@ class RuntimeManager:
         clock: Clock | None = None,
         on_action: OnAction = no_action,
         persist: Persist = no_persist,
+        changed: Callable[[], None] = nobody_cares,
         on_note: OnNote = no_note,
         lookups: Lookups | None = None,
         access: ImageAccess | None = None,
@@ -83,6 +85,7 @@ class RuntimeManager:
             clock=clock or SystemClock(),
             on_action=on_action,
             persist=persist,
+            changed=changed,
             limiter=PatientLimiter(settings.concurrency, settings.patience),
             userns=UserNamespaces(settings.root_dir / "pods", settings.max_pods),
             lookups=lookups or Lookups(),
@@ -174,7 +177,8 @@ class RuntimeManager:
 
     def observe_exits(self, status: PodRuntimeStatus) -> None:
         """Note when containers were first seen exited; crash back-offs count from then."""
-        self._back_off.observe(status, anyio.current_time())
+        if self._back_off.observe(status, anyio.current_time()):
+            self._context.changed()
 
     def ran_once(self, uid: PodUID) -> Mapping[str, str]:
         """Ids of the pod's containers that were started and may not run again, by name."""

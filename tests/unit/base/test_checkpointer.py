@@ -131,6 +131,23 @@ async def test_it_saves_once_a_period_and_when_it_ends(tmp_path: Path) -> None:
     assert await loaded(path) == [(2, 0.0)]
 
 
+async def test_it_saves_at_once_when_it_is_told_and_not_too_often(tmp_path: Path) -> None:
+    path, part = tmp_path / "x.json", Part(0)
+    made = await opened(path, a=part)
+    async with anyio.create_task_group() as tg:
+        await tg.start(made.run)
+        files = set()
+        for number in range(1, 101):
+            part.content = number
+            made.changed()
+            await anyio.sleep(0.01)
+            files.add(path.stat().st_mtime_ns if path.exists() else 0)
+        assert len(files) <= 5
+        await anyio.sleep(1)
+        assert await loaded(path) == [(100, 0.0)]
+        tg.cancel_scope.cancel()
+
+
 async def test_a_disk_that_refuses_is_said_once_and_so_is_its_recovery(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
