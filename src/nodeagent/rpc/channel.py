@@ -1,9 +1,9 @@
 """A client on a unix socket that outlives its connections.
 
 Every call goes over the current connection; a new one is made when there is none. A
-connection is replaced when it was lost, and when a call got nothing at all out of it: new
-calls then go to a fresh connection (by path, so a runtime that came back under a new inode is
-found), while the old one is pinged and closed if it stays silent.
+connection is replaced when it was lost, and when no answer made progress on it while a call
+waited: new calls then go to a fresh connection (by path, so a runtime that came back under a new
+inode is found), while the old one is pinged and closed if it stays silent.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from grpclib.config import Configuration
@@ -17,6 +17,7 @@ from grpclib.metadata import decode_grpc_message
 from grpclib.protocol import AbstractHandler, H2Protocol, Stream
 from h2.config import H2Configuration
 from h2.errors import ErrorCodes
+from h2.events import DataReceived, Event, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError, StreamClosedError
 from hyperframe.frame import GoAwayFrame
 
@@ -159,12 +160,15 @@ class Link(Watched):
 
     Attributes:
         calls: the calls in flight.
+        progress: how many times something of an answer has arrived: its bytes, or its end.
+            Headers do not count: they get through although flow control lets nothing else.
     """
 
     def __init__(self) -> None:
         self._handler = _ClientHandler()
         super().__init__(self._handler, client_side=True)
         self.calls: set[Call] = set()
+        self.progress = 0
         self._retired = False
         self._probe: asyncio.TimerHandle | None = None
 
@@ -180,6 +184,9 @@ class Link(Watched):
         that the server has taken are answered.
         """
         super().connection_made(transport)
+        processors: dict[type, Any] = self.processor.processors
+        for kind in (DataReceived, StreamEnded, StreamReset):
+            processors[kind] = self._counted(processors[kind])
         table = self.h2._frame_dispatch_table
         end = table[GoAwayFrame]
 
@@ -190,6 +197,13 @@ class Link(Watched):
             return [], []
 
         table[GoAwayFrame] = receive
+
+    def _counted(self, process: Callable[[Event], None]) -> Callable[[Event], None]:
+        def count(event: Event) -> None:
+            self.progress += 1
+            process(event)
+
+        return count
 
     def _go_away(self, last: int) -> None:
         self._retired = True
@@ -251,7 +265,7 @@ class Call(Stream):
         self.link = link
         self.scope = scope
         self.began = anyio.current_time()
-        self._heard_before = link.heard
+        self._progress_before = link.progress
         self.cut: str | None = None
         self.untaken = False
         self._ended = False
@@ -304,19 +318,24 @@ class Call(Stream):
 
     def drop(self) -> None:
         """Give the call up or put it away; the server hears of it if it is not over."""
-        try:
-            if self._release is not None:
-                if self.closable:
-                    self.reset_nowait(ErrorCodes.CANCEL)
-                self._release()
-        except (ProtocolError, AttributeError) as exc:  # the connection is gone already
-            log.debug("call_ended_after_its_connection", error=repr(exc))
+        if self._release is not None:
+            # Each step for itself: what is not released holds back the window of all calls.
+            for step in (self._give_up, self._release):
+                try:
+                    step()
+                except (ProtocolError, AttributeError) as exc:  # the connection is gone already
+                    log.debug("call_ended_after_its_connection", error=repr(exc))
         self.link.forget(self)
+
+    def _give_up(self) -> None:
+        if self.closable:
+            self.reset_nowait(ErrorCodes.CANCEL)
 
     @property
     def silent(self) -> bool:
-        """Whether nothing at all came from the other side since the call was made."""
-        return not self._ended and self.cut is None and self.link.heard == self._heard_before
+        """Whether no answer at all has made progress on the connection since the call was made."""
+        unanswered = not self._ended and self.cut is None
+        return unanswered and self.link.progress == self._progress_before
 
 
 def _check_headers(headers: dict[str, str]) -> None:
