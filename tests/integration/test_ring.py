@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from ring import Ring, agent_on, phase, ring, simulated
 
-from nodeagent.api import EnvVar, EnvVarSource, Pod, PodResourceClaim
+from nodeagent.api import Pod, PodResourceClaim, VolumeDevice
 from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.embedded.records import ContainerRecord
 from nodeagent.model import PodUID
@@ -156,17 +156,16 @@ async def test_a_pod_put_back_while_it_ends_starts_anew_by_itself(tmp_path: Path
 
 
 async def test_a_pod_with_a_field_we_cannot_honour_waits_and_names_it(tmp_path: Path) -> None:
-    secret = make_container(
-        env=(EnvVar(name="X", value_from=EnvVarSource()),),
-    )
-    async with ring(tmp_path, make_pod("web", secret), make_pod("other")) as node:
+    devices = (VolumeDevice(name="d", device_path="/dev/x"),)
+    web = make_pod("web", make_container(volume_devices=devices))
+    async with ring(tmp_path, web, make_pod("other")) as node:
         await node.running("other")
         await node.until(lambda: (p := node.pod("web")) is not None and p.status.message)
         pod = node.pod("web")
         assert pod is not None
         assert pod.status.phase == "Pending"
         assert pod.status.reason == "UnsupportedField"
-        assert "spec.containers[0].env[0].valueFrom" in pod.status.message
+        assert "spec.containers[0].volumeDevices" in pod.status.message
         assert not node.containers("web")
 
 

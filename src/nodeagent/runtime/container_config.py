@@ -13,7 +13,12 @@ from nodeagent.api import Container, Pod, VolumeMount
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime import names
-from nodeagent.runtime.environment import build_environment, expand_all
+from nodeagent.runtime.environment import (
+    NO_SOURCES,
+    EnvironmentSources,
+    build_environment,
+    expand_all,
+)
 from nodeagent.runtime.errors import ContainerStartError, Waiting
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.linux_resources import container_resources
@@ -47,6 +52,7 @@ class ContainerInputs:
         files: what the agent mounts itself.
         userns: the pod's user namespace; None when it has the host's users.
         target: id of the container whose processes this one sees; "" for none.
+        sources: what its variables refer to.
     """
 
     attempt: int
@@ -56,6 +62,7 @@ class ContainerInputs:
     files: ManagedFiles
     userns: v1.UserNamespace | None = None
     target: str = ""
+    sources: EnvironmentSources = NO_SOURCES
 
 
 def build_container_config(
@@ -70,7 +77,7 @@ def build_container_config(
     Raises:
         ContainerStartError: with CreateContainerConfigError, when the spec cannot be met.
     """
-    environment = build_environment(container)
+    environment = build_environment(pod, container, inputs.sources)
     return v1.ContainerConfig(
         metadata=v1.ContainerMetadata(name=container.name, attempt=inputs.attempt),
         image=v1.ImageSpec(image=inputs.image_ref, user_specified_image=container.image),

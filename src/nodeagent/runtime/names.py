@@ -18,7 +18,10 @@ from nodeagent.cri.pods import (
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
 )
-from nodeagent.cri.termination import TERMINATION_PATH_ANNOTATION
+from nodeagent.cri.termination import (
+    TERMINATION_PATH_ANNOTATION,
+    TERMINATION_POLICY_ANNOTATION,
+)
 
 POD_NAME: Final = POD_NAME_LABEL
 POD_NAMESPACE: Final = POD_NAMESPACE_LABEL
@@ -28,7 +31,7 @@ CONTAINER_NAME: Final = CONTAINER_NAME_LABEL
 HASH: Final = HASH_ANNOTATION
 RESTART_COUNT: Final = RESTART_COUNT_ANNOTATION
 TERMINATION_MESSAGE_PATH: Final = TERMINATION_PATH_ANNOTATION
-TERMINATION_MESSAGE_POLICY: Final = "io.kubernetes.container.terminationMessagePolicy"
+TERMINATION_MESSAGE_POLICY: Final = TERMINATION_POLICY_ANNOTATION
 PRE_STOP_HANDLER: Final = "io.kubernetes.container.preStopHandler"
 PORTS: Final = "io.kubernetes.container.ports"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"

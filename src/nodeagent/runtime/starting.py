@@ -31,6 +31,9 @@ from nodeagent.runtime.container_config import (
     build_container_config,
 )
 from nodeagent.runtime.context import LINGER, RuntimeContext
+from nodeagent.runtime.downward import node_values
+from nodeagent.runtime.env_sources import read_sources
+from nodeagent.runtime.environment import EnvironmentSources
 from nodeagent.runtime.errors import (
     ContainerStartError,
     Waiting,
@@ -221,6 +224,7 @@ class ContainerStarter:
             files,
             userns=_user_namespace(request),
             target=_target(request),
+            sources=await self._sources(request),
         )
         config = build_container_config(pod, container, inputs, context.settings, context.host)
         began = anyio.current_time()
@@ -250,6 +254,14 @@ class ContainerStarter:
         context.say(pod, "Normal", "Created", f"Created container {container.name}", container.name)
         context.acted(request.uid, "container created")
         return ContainerID(created)
+
+    async def _sources(self, request: StartRequest) -> EnvironmentSources:
+        context = self._context
+        node = node_values(context.settings, context.host)
+        objects = context.lookups.objects
+        return await read_sources(
+            request.pod, request.container, request.ips, node, objects, request.volumes
+        )
 
     async def _files(self, request: StartRequest, attempt: int) -> ManagedFiles:
         try:

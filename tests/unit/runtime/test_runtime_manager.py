@@ -26,7 +26,7 @@ from tests.unit.runtime.fakes import (
     make_settings,
 )
 
-from nodeagent.api import EnvVar, EnvVarSource, VolumeMount
+from nodeagent.api import ConfigMapEnvSource, EnvFromSource, VolumeMount
 from nodeagent.journal import Journal
 from nodeagent.model import BackOffError, PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
@@ -134,14 +134,16 @@ async def test_a_container_that_crashes_again_waits_and_says_so_at_once(
 async def test_one_failing_container_does_not_hold_up_the_others(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
-    bad = make_container("bad", env=(EnvVar(name="A", value_from=EnvVarSource()),))
+    bad = make_container(
+        "bad", env_from=(EnvFromSource(config_map_ref=ConfigMapEnvSource(name="gone")),)
+    )
     result = await manager.sync_pod(
         make_pod(bad, make_container("good")), await runtime.status(), {}
     )
     assert result.started == ("good",)
     assert result.errors["bad"].reason == "CreateContainerConfigError"
     failed = events.last("Failed")
-    assert failed.message == "Error: env A: valueFrom is not supported"
+    assert failed.message == 'Error: configmap "gone" not found'
     assert failed.field_path == "spec.containers{bad}"
     error = result.error()
     assert isinstance(error, SyncError)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.runtime.fakes import make_container
+from tests.unit.runtime.fakes import make_container, make_pod
 
-from nodeagent.api import EnvFromSource, EnvVar, EnvVarSource
+from nodeagent.api import EnvVar
 from nodeagent.runtime.environment import build_environment, expand_all
-from nodeagent.runtime.errors import ContainerStartError, Waiting
 from nodeagent.runtime.expansion import expand
 
 VARIABLES = {"A": "1", "B": "two words", "EMPTY": "", "NESTED": "$(A)", "A$(B": "odd"}
@@ -65,7 +62,7 @@ def test_a_value_may_refer_to_what_stands_before_it() -> None:
             EnvVar(name="BOTH", value="$(EARLY)/$(LATE)"),
         )
     )
-    assert build_environment(container) == {
+    assert build_environment(make_pod(container), container) == {
         "LATE": "$(EARLY)",
         "EARLY": "a b",
         "BOTH": "a b/$(EARLY)",
@@ -75,21 +72,8 @@ def test_a_value_may_refer_to_what_stands_before_it() -> None:
 def test_the_last_of_two_values_counts() -> None:
     """docs/behaviour/runtime.md, "Environment"."""
     container = make_container(env=(EnvVar(name="A", value="1"), EnvVar(name="A", value="$(A)2")))
-    assert build_environment(container) == {"A": "12"}
+    assert build_environment(make_pod(container), container) == {"A": "12"}
 
 
 def test_command_and_arguments_are_expanded_with_the_whole_environment() -> None:
     assert expand_all(("echo", "$(A)", "$$(A)"), VARIABLES) == ["echo", "1", "$(A)"]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"env_from": (EnvFromSource(),)},
-        {"env": (EnvVar(name="A", value_from=EnvVarSource()),)},
-    ],
-)
-def test_sources_that_are_not_supported_are_an_error(fields: dict[str, Any]) -> None:
-    with pytest.raises(ContainerStartError) as caught:
-        build_environment(make_container(**fields))
-    assert caught.value.reason is Waiting.CONFIG
