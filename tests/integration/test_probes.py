@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,16 @@ import anyio
 import pytest
 from ring import Ring, agent_on, phase, ring, simulated
 
-from nodeagent.api import ExecAction, Pod, Probe
+from nodeagent.agent import NodeAgent
+from nodeagent.api import (
+    ContainerPort,
+    ExecAction,
+    HTTPGetAction,
+    Pod,
+    Probe,
+    TCPSocketAction,
+)
+from nodeagent.config import AgentConfig
 from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.embedded.backend import ExecResult
 from nodeagent.embedded.records import ContainerRecord
@@ -175,3 +188,105 @@ async def test_commands_that_hang_hold_up_nobody(tmp_path: Path) -> None:
         await anyio.sleep(30)
         assert 25 <= sum(at > start for at in backend.times("ready")) <= 31
         assert node.status("well").ready
+
+
+# -- over the network: a sandbox of the embedded runtime has an address of the loopback range ---
+
+
+class Web:
+    """An HTTP server on all of this machine's addresses, as a container on the host's network."""
+
+    def __init__(self) -> None:
+        self.status = "200 OK"
+        self.asked: list[str] = []
+        self.port = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Web]:
+        server = await asyncio.start_server(self._serve, "0.0.0.0", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.asked.append(request)
+            writer.write(f"HTTP/1.1 {self.status}\r\nContent-Length: 0\r\n\r\n".encode())
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # a TCP probe only connects
+        finally:
+            writer.close()
+
+
+async def test_probes_over_the_network_go_to_the_pods_address(tmp_path: Path) -> None:
+    async with Web().open() as web:
+        http = HTTPGetAction(path="/ready", port="web", scheme="HTTP")
+        pod = make_pod(
+            "web",
+            make_container(
+                readiness_probe=Probe(http_get=http, period_seconds=1, failure_threshold=1),
+                liveness_probe=Probe(tcp_socket=TCPSocketAction(port=web.port), period_seconds=1),
+                ports=(ContainerPort(name="web", container_port=web.port),),
+            ),
+        )
+        async with ring(tmp_path, pod) as node:
+            for status, wanted in (("200 OK", "True"), ("503 No", "False"), ("204 Yes", "True")):
+                web.status = status
+                await node.until(lambda: phase(node.pod("web")) and condition(node, "web", "Ready"))
+                await node.until(partial(shows, node, "web", "Ready", wanted))
+            shown = node.pod("web")
+            assert shown is not None
+            place = f"{shown.status.pod_ip}:{web.port}"
+            assert f"Host: {place}" in web.asked[0]
+            assert web.asked[0].startswith("GET /ready HTTP/1.1\r\n")
+            assert "Readiness probe failed: HTTP probe failed with statuscode: 503" in said(
+                node, "Unhealthy"
+            )
+            assert node.status("web").restart_count == 0
+
+
+async def test_a_server_that_goes_away_is_noticed_over_tcp(tmp_path: Path) -> None:
+    async with ring(tmp_path) as node:
+        async with Web().open() as web:
+            check = Probe(
+                tcp_socket=TCPSocketAction(port=web.port), period_seconds=1, failure_threshold=2
+            )
+            node.source.set(make_pod("web", make_container(liveness_probe=check)))
+            await node.running("web")
+            await anyio.sleep(10)
+            assert node.status("web").restart_count == 0
+        await node.until(lambda: node.status("web").restart_count == 1)
+        assert any("connection refused" in text for text in said(node, "Unhealthy"))
+
+
+@pytest.mark.realtime
+async def test_a_real_server_in_a_real_container_becomes_ready(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("0.0.0.0", 0))
+        port = free.getsockname()[1]
+    serve = (sys.executable, "-m", "http.server", str(port), "--bind", "0.0.0.0")
+    check = Probe(http_get=HTTPGetAction(path="/", port=port), period_seconds=1, timeout_seconds=5)
+    alive = Probe(exec=ExecAction(command=("true",)), period_seconds=1, timeout_seconds=5)
+    pod = make_pod(
+        "web",
+        make_container(command=serve, readiness_probe=check, liveness_probe=alive),
+        grace=1,
+    )
+    config = AgentConfig(
+        container_runtime_endpoint="embedded:process",
+        root_dir=tmp_path / "root",
+        pod_logs_dir=tmp_path / "logs",
+        node_name="node1",
+        stop_pods_on_exit=True,
+    )
+    async with NodeAgent(config, sources=[MemorySource(pod)]) as agent:
+
+        def is_ready() -> bool:
+            return any(s.ready for p in agent.pods() for s in p.status.container_statuses)
+
+        with anyio.fail_after(40), agent.journal.follower(10_000) as records:
+            while not is_ready():
+                with anyio.move_on_after(0.25):
+                    await records.receive()

@@ -25,7 +25,7 @@ from nodeagent.channels import Channel
 from nodeagent.journal import Journal
 from nodeagent.model import PodUID, ProbeKind, ProbeResult, ProbeUpdate
 from nodeagent.probes import ProbeManager, ProbeMetrics, Prober
-from nodeagent.probes.outcome import Outcome, Target
+from nodeagent.probes.outcome import Handler, Outcome, Target
 from nodeagent.testing import make_container, make_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -135,7 +135,7 @@ class Desk:
 
     made: ClassVar[list[Desk]] = []
 
-    def __init__(self, total: int = 16) -> None:
+    def __init__(self, total: int = 16, **handlers: Handler) -> None:
         self.made.append(self)
         self.answers = Answers()
         self.events = Events()
@@ -144,7 +144,9 @@ class Desk:
         self.registry = CollectorRegistry()
         self.statuses: dict[PodUID, PodStatus] = {}
         self.channels = {kind: Channel[ProbeUpdate](kind.value, 20) for kind in ProbeKind}
-        prober = Prober({"exec": (self.answers, PatientLimiter(total, 0.5))}, self.events)
+        slots = PatientLimiter(total, 0.5)
+        used = handlers or {"exec": self.answers}
+        prober = Prober({field: (handler, slots) for field, handler in used.items()}, self.events)
         self.manager = ProbeManager(
             prober,
             self.statuses.get,
