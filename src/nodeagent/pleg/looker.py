@@ -24,6 +24,7 @@ from nodeagent.pleg.metrics import PlegMetrics
 from nodeagent.pleg.settings import PlegSettings
 from nodeagent.pleg.speaker import Speaker
 from nodeagent.pleg.tracked import TrackedPod, View, is_alive
+from nodeagent.pleg.unknown import steady
 
 log: Final = Log("pleg")
 
@@ -223,9 +224,10 @@ class PodLooker:
         timeout = self._settings.inspect_timeout
         known = self._cache.get(pod.uid)
         try:
-            status = await ask_runtime(
+            found = await ask_runtime(
                 pod, timeout, lambda watch: self._lister.inspect(target, watch, known)
             )
+            status = self._steady(pod, found, known)
         except SupersededError:
             return
         except InspectionError as error:
@@ -242,12 +244,28 @@ class PodLooker:
         self._cache.set(pod.uid, keep_ips(status, self._cache.get(pod.uid)), view.at)
         self._finish(pod, view)
 
+    def _steady(
+        self, pod: TrackedPod, found: PodRuntimeStatus, known: PodRuntimeStatus
+    ) -> PodRuntimeStatus:
+        """Do not believe at once that a state is unknown; look again when it is time to."""
+        now = anyio.current_time()
+        judged = steady(found, known, pod.unknown_since, now, self._settings.unknown_patience)
+        pod.unknown_since, pod.doubted_until = dict(judged.since), judged.until
+        if judged.doubt:
+            cause = f"container {judged.doubt} is in a state that the runtime does not know"
+            raise InspectionError(pod.uid, "ContainerStatus", cause)
+        pod.owes_sync |= judged.believed
+        if judged.until < math.inf:
+            self.ask_later(pod.uid, judged.until - now)
+        return judged.status
+
     def _take(self, pod: TrackedPod, view: View) -> None:
         """Act on a view that needs no inspection."""
         pod.inspected = view.pod
         if view.pod is None:
             pod.reinspect = False
             pod.warned.clear()
+            pod.unknown_since, pod.doubted_until = {}, math.inf
             self._cache.delete(pod.uid, view.at)
         else:
             self._cache.set_observed(pod.uid, view.at)

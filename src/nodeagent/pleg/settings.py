@@ -23,6 +23,7 @@ class PlegSettings:
         max_requests: pods waiting to be looked at on request; more wait for the relist.
         hint_sync_period: at most one POD_SYNC per pod in it for hints that nothing explained.
         event_grace: how far an event and what it is about may lie apart.
+        unknown_patience: for how long it is not believed that a container's state is UNKNOWN.
         feed_retry: from the last feed's saying that it does not exist to asking again.
     """
 
@@ -39,4 +40,5 @@ class PlegSettings:
     max_requests: int = 200
     hint_sync_period: float = 60.0
     event_grace: float = 1.0
+    unknown_patience: float = 30.0
     feed_retry: float = 600.0

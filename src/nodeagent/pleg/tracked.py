@@ -54,6 +54,8 @@ class TrackedPod:
         superseded: the call was given up because something newer is known.
         trouble: what keeps the pod from being known.
         warned: containers whose UNKNOWN state was logged.
+        unknown_since: from when on containers, by id, have been UNKNOWN.
+        doubted_until: when an UNKNOWN state that is not believed is to be looked at again.
     """
 
     uid: PodUID
@@ -78,6 +80,8 @@ class TrackedPod:
     superseded: bool = False
     trouble: Trouble | None = None
     warned: set[str] = field(default_factory=set)
+    unknown_since: dict[str, float] = field(default_factory=dict)
+    doubted_until: float = math.inf
 
     @property
     def known(self) -> bool:
@@ -100,7 +104,8 @@ class TrackedPod:
         """Whether the cache does not hold the state that ``view`` shows."""
         if view.pod is None:
             return False
-        return self.reinspect or bool(compute_events(self.inspected, view.pod))
+        again = self.reinspect or view.at >= self.doubted_until
+        return again or bool(compute_events(self.inspected, view.pod))
 
     def differs(self, view: View) -> bool:
         """Whether the cache is behind ``view``, a vanished pod included."""

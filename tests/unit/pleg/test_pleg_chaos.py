@@ -140,7 +140,14 @@ async def test_after_any_faults_everyone_knows_the_truth_and_nobody_was_deceived
     """docs/behaviour/pleg.md, all sections."""
     dice = random.Random(seed)
     runtime = LivingRuntime(dice)
-    ring = Ring(dice.choice([1, 2, 1000]), runtime, concurrency=2, inspect_timeout=7.0)
+    # What the runtime says is believed at once, so that it can be held against the truth.
+    ring = Ring(
+        dice.choice([1, 2, 1000]),
+        runtime,
+        concurrency=2,
+        inspect_timeout=7.0,
+        unknown_patience=0.0,
+    )
     known: dict[str, States] = {}
     async with running(ring), anyio.create_task_group() as tg:
         tg.start_soon(follower, ring, known, dice)

@@ -98,7 +98,44 @@ async def test_a_container_that_turns_unknown_has_its_pod_looked_at() -> None:
         ring.lister.set_state("u", "c", UNKNOWN)
         await anyio.sleep(1.0)
         assert ring.heard() == [("u", "", SYNC)]
+
+
+async def test_an_unknown_state_is_believed_when_it_lasts() -> None:
+    """docs/behaviour/pleg.md, "What a look sees", unknown."""
+    ring = Ring()
+    ring.lister.put(make_pod("u", container("c", RUNNING), sandbox("s")))
+    async with running(ring):
+        ring.lister.set_state("u", "c", UNKNOWN)
+        await anyio.sleep(29.0)
+        assert ring.cache.get(U).containers[0].state is RUNNING
+        ring.heard()
+        await anyio.sleep(3.0)
         assert ring.cache.get(U).containers[0].state is UNKNOWN
+        assert ring.heard() == [("u", "", SYNC)]
+        ring.lister.set_state("u", "c", RUNNING)
+        await anyio.sleep(2.0)
+        assert ring.cache.get(U).containers[0].state is RUNNING
+
+
+async def test_an_unknown_state_of_what_was_never_seen_is_no_knowledge_for_a_time() -> None:
+    """docs/behaviour/pleg.md, "What a look sees", unknown."""
+    ring = Ring()
+    ring.lister.put(make_pod("u", container("c", UNKNOWN), sandbox("s")))
+    async with running(ring):
+        await anyio.sleep(10.0)
+        cause = "container name-c is in a state that the runtime does not know"
+        with pytest.raises(InspectionError, match=cause):
+            await ring.cache.get_newer_than(U, 5.0)
+        assert cause in ring.pleg.healthy().cause
+        await anyio.sleep(22.0)
+        assert ring.cache.get(U).containers[0].state is UNKNOWN
+        assert ring.pleg.healthy().cause == ""
+        ring.lister.remove("u")
+        await anyio.sleep(2.0)
+        ring.lister.put(make_pod("u", container("c", UNKNOWN), sandbox("s")))
+        ring.lister.set_state("u", "c", RUNNING)
+        await anyio.sleep(2.0)
+        assert ring.cache.get(U).containers[0].state is RUNNING
 
 
 async def test_a_container_that_flips_to_unknown_each_second_is_warned_of_once(
