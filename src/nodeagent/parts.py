@@ -350,7 +350,7 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        checks=_health_checks(loop, pleg, runtime_state, ready, names, sources),
+        checks=_health_checks(loop, pleg, workers, runtime_state, ready, names, sources),
         journal=journal,
         registry=registry,
     )
@@ -359,6 +359,7 @@ def build_parts(
 def _health_checks(
     loop: SyncLoop,
     pleg: Pleg,
+    workers: PodWorkers,
     state: RuntimeState,
     ready: SourcesReady,
     names: frozenset[str],
@@ -378,6 +379,7 @@ def _health_checks(
             checks.pleg(pleg.healthy),
             checks.runtime(state.errors, lambda: state.failing_since),
             checks.network(lambda: state.network_error, lambda: state.network_failing_since),
+            checks.stopping(workers.stop_failures),
             checks.sources(lambda: names, ready.ready),
             checks.manifests(problems),
         ]

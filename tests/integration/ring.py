@@ -18,7 +18,8 @@ from nodeagent.config import AgentConfig
 from nodeagent.cri import CRIClient
 from nodeagent.embedded import Embedded, SimulatedBackend, serve_embedded
 from nodeagent.embedded.records import ContainerRecord, RunState
-from nodeagent.testing import MemorySource
+from nodeagent.journal import JournalRecord
+from nodeagent.testing import FaultPlan, MemorySource, RuntimeServer, serve_faulty
 
 
 class Ring:
@@ -109,3 +110,44 @@ async def ring(
 def client(endpoint: str) -> CRIClient:
     """A CRI client of the test's own."""
     return CRIClient(endpoint)
+
+
+class FaultyRing(Ring):
+    """A ring whose runtime has faults, dies and comes back."""
+
+    def __init__(self, agent: NodeAgent, server: RuntimeServer, source: MemorySource) -> None:
+        super().__init__(agent, server.embedded, source)
+        self.server = server
+        self.plan = server.plan
+
+    def calls(self, method: str) -> int:
+        """How often the runtime was asked to."""
+        return self.server.core.calls.get(method, 0)
+
+    def health(self, check: str) -> str:
+        """What a health check complains about."""
+        ((_, result),) = self.agent._running_parts().checks.one(check)
+        return result.cause
+
+    def recorded(self, what: str, pod: str = "") -> list[JournalRecord]:
+        """Records of the journal, of one pod (by name) or of all."""
+        return [r for r in self.agent.journal.select(pod and f"default/{pod}") if r.what == what]
+
+
+@asynccontextmanager
+async def faulty_ring(
+    tmp_path: Path,
+    *pods: Pod,
+    plan: FaultPlan | None = None,
+    backend: SimulatedBackend | None = None,
+    max_send: int | None = None,
+    **settings: Any,
+) -> AsyncIterator[FaultyRing]:
+    """A simulated runtime with faults, and an agent on it that wants these pods."""
+    socket, source = tmp_path / "cri.sock", MemorySource(*pods)
+    serving = serve_faulty(socket, backend or SimulatedBackend(), plan=plan, max_send=max_send)
+    async with (
+        serving as server,
+        agent_on(server.embedded, f"unix://{socket}", tmp_path, source, **settings) as found,
+    ):
+        yield FaultyRing(found.agent, server, source)

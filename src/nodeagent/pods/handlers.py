@@ -200,6 +200,8 @@ class PodHandlers:
         """A container or sandbox of the pod ended; its dead records may be removed."""
         everything = self._workers.view(uid).content_removed
         self._remove_dead(uid, container_id, everything=everything)
+        if self._manager.get_by_uid(uid) is None:
+            self._workers.retry_stop(uid)
 
     def probe_changed(self, update: ProbeUpdate) -> None:
         """A readiness or startup result changed: note it in the pod's status."""

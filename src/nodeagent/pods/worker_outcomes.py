@@ -19,6 +19,7 @@ from nodeagent.rpc import Unavailable
 
 RESYNC: Final = 60.0
 ERROR_BACK_OFF: Final = 10.0
+LONGEST_BACK_OFF: Final = 60.0
 QUICK_RETRY: Final = 1.0
 
 
@@ -170,6 +171,7 @@ def requeue_delay(
     jitter: Callable[[float], float],
     *,
     resync: float = RESYNC,
+    tries: int = 1,
 ) -> float:
     """Seconds until the pod is looked at again if nothing else happens.
 
@@ -179,13 +181,15 @@ def requeue_delay(
         now: loop time.
         jitter: spreads a delay ``d`` over ``[d, 1.5 d)``.
         resync: seconds between two syncs of a pod at rest.
+        tries: how often this has failed now, where that makes the wait longer.
     """
     if error is None:
         return jitter(ERROR_BACK_OFF if result is Result.CANCELLED else resync)
     causes = list(leaves(error))
     if any(isinstance(leaf, NetworkNotReadyError) for leaf in causes):
         return jitter(QUICK_RETRY)
-    again = jitter(QUICK_RETRY if any(map(_is_outage, causes)) else ERROR_BACK_OFF)
+    back_off = min(ERROR_BACK_OFF * 2.0 ** (tries - 1), LONGEST_BACK_OFF)
+    again = jitter(QUICK_RETRY if any(map(_is_outage, causes)) else back_off)
     waits = [leaf for leaf in causes if isinstance(leaf, BackOffError)]
     if waits and len(waits) == len(causes):
         # Not spread: the pod's status tells the time of the next try.

@@ -17,6 +17,7 @@ from nodeagent.log import Log
 from nodeagent.model import PodRuntimeStatus, SyncError
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.protocols import EventRecorder, PodCacheReader, PodSyncer, RuntimeGate
+from nodeagent.pods.stop_failures import StopFailure
 from nodeagent.pods.worker_outcomes import Call, CallKind, Result
 from nodeagent.pods.worker_state import WorkerState
 from nodeagent.rpc import RpcError
@@ -38,6 +39,7 @@ class Worker:
         last_sync: loop time of the end of the last call.
         failing: the last turn failed.
         busy: it has something to do right now.
+        stop_failure: how it fails to stop its pod.
     """
 
     state: WorkerState
@@ -47,6 +49,13 @@ class Worker:
     last_sync: float = -math.inf
     failing: bool = False
     busy: bool = False
+    stop_failure: StopFailure | None = None
+
+    @property
+    def pod_name(self) -> str:
+        """Its pod as ``namespace/name``."""
+        name, _, namespace = self.state.full_name.rpartition("_")
+        return f"{namespace}/{name}"
 
 
 class WorkerCalls:

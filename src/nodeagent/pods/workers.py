@@ -29,6 +29,7 @@ from nodeagent.pods.protocols import (
     RuntimeGate,
     StatusFn,
 )
+from nodeagent.pods.stop_failures import StopFailure, next_failure
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.worker_known import KnownPod
 from nodeagent.pods.worker_names import StaticNames
@@ -226,6 +227,17 @@ class PodWorkers:
             if worker.failing:
                 self.replay(uid)
 
+    def retry_stop(self, uid: PodUID) -> None:
+        """Try again now to stop a pod that could not be stopped: something of it has ended."""
+        worker = self._workers.get(uid)
+        if worker is not None and worker.stop_failure is not None:
+            self.replay(uid)
+
+    def stop_failures(self) -> list[StopFailure]:
+        """The pods that are to stop and could not be stopped, the first of them first."""
+        failures = [w.stop_failure for w in self._workers.values() if not w.exited.is_set()]
+        return sorted((f for f in failures if f is not None), key=lambda f: f.since)
+
     # -- working ---------------------------------------------------------------------------
 
     async def _work(self, worker: Worker) -> None:
@@ -261,10 +273,15 @@ class PodWorkers:
         result, error = await self._calls.perform(worker, call, status)
         worker.failing = error is not None
         now = anyio.current_time()
+        failure = next_failure(worker.stop_failure, worker.pod_name, call, error, now)
+        worker.stop_failure = failure
         ended = complete(worker.state, call, result, now)
         self._apply(worker, ended)
         if not ended.exits:
-            delay = requeue_delay(result, error, now, self._jitter, resync=self._resync)
+            tries = 1 if failure is None else failure.tries
+            delay = requeue_delay(
+                result, error, now, self._jitter, resync=self._resync, tries=tries
+            )
             self._queue.set(worker.state.uid, now + delay)
 
     def _may_start(self, worker: Worker) -> bool:

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 
+from nodeagent.duration import format_duration
 from nodeagent.pleg import PlegHealth
 from nodeagent.server.health import Check, CheckResult, Level
+
+
+class StopTrouble(Protocol):
+    """What the check of pods that cannot be stopped needs to know of one."""
+
+    @property
+    def pod(self) -> str:
+        """``namespace/name``."""
+        ...
+
+    @property
+    def cause(self) -> str:
+        """What the last try ended in."""
+        ...
+
+    @property
+    def since(self) -> float:
+        """Loop time at which the first try failed."""
+        ...
+
+    @property
+    def tries(self) -> int:
+        """How many have failed."""
+        ...
+
 
 _ALL: Final = frozenset({"healthz", "livez", "readyz"})
 _READY: Final = frozenset({"readyz"})
@@ -88,6 +114,27 @@ def network(error: Callable[[], str], since: Callable[[], float | None]) -> Chec
         return CheckResult(Level.DEGRADED, cause, _since(since(), rpc="Status"))
 
     return Check("network", run)
+
+
+def stopping(failures: Callable[[], Sequence[StopTrouble]]) -> Check:
+    """Pods that are to stop do stop; ``failures`` are those that do not."""
+
+    def run() -> CheckResult:
+        found, now = failures(), anyio.current_time()
+        if not found:
+            return CheckResult()
+        first = found[0]
+        tries = f"{first.tries} {'try' if first.tries == 1 else 'tries'}"
+        age = format_duration(round(now - first.since))
+        rest = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        cause = f"cannot stop pod {first.pod}: {first.cause} ({tries} in {age}){rest}"
+        culprits = tuple(
+            {"pod": one.pod, "since": round(now - one.since, 3), "error": one.cause}
+            for one in found
+        )
+        return CheckResult(Level.DEGRADED, cause, culprits)
+
+    return Check("stopping", run)
 
 
 def sources(registered: Callable[[], Collection[str]], ready: Callable[[str], bool]) -> Check:

@@ -371,6 +371,24 @@ async def test_h13_everything_exited_goes_when_the_pods_content_may_go() -> None
         assert desk.removed == [("u1", "c2"), ("u1", "c1")]
 
 
+async def test_h16_a_pod_that_could_not_be_stopped_is_tried_again_when_something_ended() -> None:
+    async with running() as rig:
+        desk = Desk(rig)
+        pod = make_pod()
+        desk.handlers.handle_pod_additions([pod])
+        await rig.settle()
+        rig.syncer.fail("terminating", SyncError("busy"))
+        desk.handlers.handle_pod_removes([pod])
+        await rig.settle()
+        (failure,) = rig.workers.stop_failures()
+        assert (failure.pod, failure.cause, failure.tries) == ("default/web", "busy", 1)
+        before = len(rig.syncer.calls)
+        desk.handlers.container_died(U1, "c")
+        await rig.settle()
+        assert len(rig.syncer.calls) > before
+        assert rig.workers.stop_failures() == []
+
+
 async def test_h14_one_dead_container_per_name_is_kept() -> None:
     async with running() as rig:
         desk = Desk(rig)

@@ -17,6 +17,7 @@ from nodeagent.model import (
     SyncError,
     UpdateType,
 )
+from nodeagent.pods.stop_failures import StopFailure, next_failure
 from nodeagent.pods.worker_outcomes import (
     Call,
     CallKind,
@@ -274,6 +275,34 @@ def waiting_and_outage() -> SyncError:
 def test_each_outcome_has_its_delay(row: str, error: Exception | None, delay: float) -> None:
     result = Result.DONE if error is None else Result.FAILED
     assert requeue_delay(result, error, 100.0, lambda seconds: seconds) == delay, row
+
+
+def test_o9_a_pod_that_cannot_be_stopped_waits_longer_each_time() -> None:
+    def waits(error: Exception) -> list[float]:
+        return [
+            requeue_delay(Result.FAILED, error, 0.0, lambda seconds: seconds, tries=tries)
+            for tries in (1, 2, 3, 4, 50)
+        ]
+
+    assert waits(SyncError("x")) == [10.0, 20.0, 40.0, 60.0, 60.0]
+    assert waits(Unavailable("gone")) == [1.0] * 5
+
+
+def test_o9_failures_to_stop_are_counted_until_one_succeeds() -> None:
+    def after(
+        before: StopFailure | None, kind: CallKind, error: Exception | None, now: float
+    ) -> StopFailure | None:
+        return next_failure(
+            before, "default/web", Call(kind, Work(KILL, 1.0, make_pod())), error, now
+        )
+
+    first = after(None, CallKind.TERMINATING, SyncError("busy"), 5.0)
+    assert first == StopFailure("default/web", "busy", 5.0, 1)
+    second = after(first, CallKind.TERMINATING_RUNTIME, SyncError("slow"), 9.0)
+    assert second == StopFailure("default/web", "slow", 5.0, 2)
+    assert after(second, CallKind.TERMINATING, None, 10.0) == second
+    assert after(second, CallKind.TERMINATED, None, 10.0) is None
+    assert after(None, CallKind.SYNC, SyncError("x"), 10.0) is None
 
 
 def test_o9_a_cancelled_call_is_tried_again_after_ten_seconds() -> None:

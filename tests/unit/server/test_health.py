@@ -10,6 +10,7 @@ import pytest
 from nodeagent.model import PodUID
 from nodeagent.pleg import PlegHealth
 from nodeagent.pleg.health import DegradedPod, Trouble
+from nodeagent.pods.stop_failures import StopFailure
 from nodeagent.server import Check, CheckResult, HealthChecks, Level, checks
 from nodeagent.server.health import healthy, render_json, render_text
 
@@ -193,6 +194,26 @@ async def test_runtime_errors_fail_and_a_missing_network_degrades() -> None:
     assert checks.network(str, since).run() == OK
     found = checks.network(lambda: "no CNI", since).run()
     assert found == CheckResult(Level.DEGRADED, "no CNI", asked)
+
+
+@pytest.mark.anyio
+async def test_pods_that_cannot_be_stopped_degrade_and_are_named() -> None:
+    now = anyio.current_time()
+    first = StopFailure("default/web", "container main: busy", now - 125, 5)
+    second = StopFailure("default/db", "sandbox s: gone", now - 3, 1)
+    assert checks.stopping(list).run() == OK
+    one = checks.stopping(lambda: [second]).run()
+    assert one.level is Level.DEGRADED
+    assert one.cause == "cannot stop pod default/db: sandbox s: gone (1 try in 3s)"
+    two = checks.stopping(lambda: [first, second]).run()
+    assert two.cause == (
+        "cannot stop pod default/web: container main: busy (5 tries in 2m5s) and 1 more"
+    )
+    assert two.details[0] == {
+        "pod": "default/web",
+        "since": 125.0,
+        "error": "container main: busy",
+    }
 
 
 def test_silent_sources_make_the_agent_not_ready() -> None:
