@@ -21,8 +21,9 @@ from tests.unit.probes.servers import (
 )
 
 from nodeagent.api import HTTPGetAction, HTTPHeader
+from nodeagent.http_action import address_of, headers_of
 from nodeagent.model import ProbeResult
-from nodeagent.probes.http_probe import HttpProbe, address_of, headers_of
+from nodeagent.probes.http_probe import HttpProbe
 from nodeagent.probes.outcome import Outcome
 
 pytestmark = pytest.mark.anyio
@@ -244,7 +245,7 @@ async def test_bh10_an_impossible_header_is_failure(probe: HttpProbe) -> None:
 
 
 def test_bh10_one_empty_header_takes_only_itself_away() -> None:
-    headers = headers_of(HTTPGetAction(http_headers=(header("USER-AGENT", ""),)))
+    headers = headers_of(HTTPGetAction(http_headers=(header("USER-AGENT", ""),)), "kube-probe")
     assert dict(headers) == {"Accept": "*/*", "Connection": "close"}
 
 
