@@ -22,6 +22,8 @@ BUSYBOX_2: Final = "localhost/busybox:2"
 WITH_USER: Final = "localhost/with-user:1"
 WITH_ENTRYPOINT: Final = "localhost/with-entrypoint:1"
 WITH_ENV: Final = "localhost/with-env:1"
+#: ``grpc-health PORT FILE`` serves gRPC health: NOT_SERVING while the file exists.
+WITH_GRPC_HEALTH: Final = "localhost/with-grpc-health:1"
 WITH_WORKDIR: Final = "localhost/with-workdir:1"
 #: Nothing listens on port 1, so a pull is refused at once.
 UNREACHABLE: Final = "127.0.0.1:1/nothing/here:1"
@@ -137,6 +139,7 @@ def build_all(workdir: Path) -> list[Image]:
             WITH_ENTRYPOINT, [base], {"Entrypoint": ["echo", "entrypoint"], "Cmd": ["of-image"]}
         ),
         make_image(WITH_ENV, [base], {"Cmd": ["sh"], "Env": [_PATH, "COLOR=green", "SIZE=small"]}),
+        make_image(WITH_GRPC_HEALTH, [base, _grpc_health_layer(workdir)], {"Cmd": ["sh"]}),
         make_image(WITH_WORKDIR, [base], {"Cmd": ["sh"], "WorkingDir": "/srv/work"}),
     ]
 
@@ -158,12 +161,21 @@ def write_oci_archive(images: Iterable[Image], target: Path) -> None:
 
 
 def _pause_layer(workdir: Path) -> bytes:
-    source, binary = workdir / "pause.c", workdir / "pause"
+    source = workdir / "pause.c"
     source.write_text(_PAUSE_SOURCE)
+    return _compiled_layer(source, workdir / "pause", "pause")
+
+
+def _grpc_health_layer(workdir: Path) -> bytes:
+    source = Path(__file__).with_name("grpc_health.c")
+    return _compiled_layer(source, workdir / "grpc-health", "bin/grpc-health")
+
+
+def _compiled_layer(source: Path, binary: Path, path: str) -> bytes:
     command = ["gcc", "-static", "-Os", "-s", "-o", str(binary), str(source)]
     subprocess.run(command, check=True, timeout=60)
     layer = LayerBuilder()
-    layer.file("pause", binary.read_bytes(), 0o755)
+    layer.file(path, binary.read_bytes(), 0o755)
     return layer.done()
 
 
