@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.cri import methods, verify
 from nodeagent.cri.interned import InternTable
+from nodeagent.cri.whole_lists import CONTAINERS, SANDBOXES, UID_LABEL, WholeList
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import InvalidArgument, NotFound
 
@@ -27,6 +28,12 @@ class RuntimeClient:
         self._runtime = caller
         self._sandboxes = InternTable(v1.PodSandbox)
         self._containers = InternTable(v1.Container)
+        self._all_sandboxes = WholeList(
+            SANDBOXES, caller, self._sandboxes, lambda: self._all_containers.uids
+        )
+        self._all_containers = WholeList(
+            CONTAINERS, caller, self._containers, lambda: self._all_sandboxes.uids
+        )
 
     async def version(self) -> v1.VersionResponse:
         """See :class:`nodeagent.cri.RuntimeService`."""
@@ -84,10 +91,13 @@ class RuntimeClient:
         self, where: v1.PodSandboxFilter | None = None
     ) -> Sequence[v1.PodSandbox]:
         """See :class:`nodeagent.cri.RuntimeService`; unchanged items are the same objects."""
+        if not where:
+            return await self._all_sandboxes.fetch()
+        self._all_sandboxes.refresh(where.label_selector.get(UID_LABEL, ""))
         request = v1.ListPodSandboxRequest(filter=where)
         table = self._sandboxes
         return await self._runtime.fetch(
-            methods.LIST_POD_SANDBOX, request, lambda data: table.decode(data, remember=not where)
+            methods.LIST_POD_SANDBOX, request, lambda data: table.decode(data, remember=False)
         )
 
     async def stream_pod_sandboxes(
@@ -155,10 +165,13 @@ class RuntimeClient:
         self, where: v1.ContainerFilter | None = None
     ) -> Sequence[v1.Container]:
         """See :class:`nodeagent.cri.RuntimeService`; unchanged items are the same objects."""
+        if not where:
+            return await self._all_containers.fetch()
+        self._all_containers.refresh(where.label_selector.get(UID_LABEL, ""))
         request = v1.ListContainersRequest(filter=where)
         table = self._containers
         return await self._runtime.fetch(
-            methods.LIST_CONTAINERS, request, lambda data: table.decode(data, remember=not where)
+            methods.LIST_CONTAINERS, request, lambda data: table.decode(data, remember=False)
         )
 
     async def stream_containers(
