@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
-from nodeagent.config import AgentConfig
+from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
@@ -34,8 +34,10 @@ from nodeagent.runtime.image_wiring import read_credential_files
 from nodeagent.runtime.settings import detect_host
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import open_runtime
-from nodeagent.sources import FileSource, Source
+from nodeagent.sources import FileSource, Source, UrlSource
 from nodeagent.sources.checkpoint import ManifestCheckpoint
+from nodeagent.sources.fetch import Fetcher
+from nodeagent.sources.origin import UrlOrigin
 from nodeagent.sources.verdict_report import ManifestMetrics
 
 log = Log("agent")
@@ -166,7 +168,7 @@ class NodeAgent:
             runtime, images, name = await plumbing.enter_async_context(
                 open_runtime(config, self._own_runtime, self.registry, self._clock)
             )
-            sources = (*self._file_sources(), *self._extra_sources)
+            sources = (*self._configured_sources(), *self._extra_sources)
             address = config.node_ip or await to_thread.run_sync(primary_address)
             parts = build_parts(
                 config,
@@ -193,24 +195,37 @@ class NodeAgent:
                 self.left_running = parts.left_running
                 parts.dispose()
 
-    def _file_sources(self) -> tuple[FileSource, ...]:
-        config = self.config
-        if not config.manifest_paths:
-            return ()
-        node = config.effective_node_name
-        checkpoint = Path(config.root_dir) / "checkpoints" / "manifests.json"
-        return (
-            FileSource(
+    def _configured_sources(self) -> tuple[Source, ...]:
+        config, node = self.config, self.config.effective_node_name
+        checkpoints = Path(config.root_dir) / "checkpoints"
+        metrics = ManifestMetrics(self.registry)
+        sources: list[Source] = []
+        if config.manifest_paths:
+            files = FileSource(
                 config.manifest_paths,
                 node,
                 period=config.file_check_frequency,
-                checkpoint=ManifestCheckpoint(checkpoint, node),
+                checkpoint=ManifestCheckpoint(checkpoints / "manifests.json", node),
                 journal=self.journal,
-                metrics=ManifestMetrics(self.registry),
+                metrics=metrics,
                 unsupported=unsupported_fields,
                 clock=self._clock,
-            ),
-        )
+            )
+            sources.append(files)
+        if config.static_pod_url:
+            url, path = config.static_pod_url, checkpoints / "manifest-url.json"
+            at_url = UrlSource(
+                Fetcher(url, config.static_pod_url_header, proxy_for=environment_proxy),
+                UrlOrigin(url),
+                node,
+                period=config.http_check_frequency,
+                checkpoint=ManifestCheckpoint(path, node, tolerate=False),
+                journal=self.journal,
+                metrics=metrics,
+                unsupported=unsupported_fields,
+            )
+            sources.append(at_url)
+        return tuple(sources)
 
 
 @contextmanager

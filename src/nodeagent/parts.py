@@ -47,7 +47,7 @@ from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
-from nodeagent.sources import FileSource, PodMux, PodStorage, Source
+from nodeagent.sources import FileSource, PodMux, PodStorage, Source, UrlSource
 from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
 
@@ -368,7 +368,7 @@ def _health_checks(
     def problems() -> dict[str, str]:
         found: dict[str, str] = {}
         for source in sources:
-            if isinstance(source, FileSource):
+            if isinstance(source, FileSource | UrlSource):
                 found.update(source.problems())
         return found
 

@@ -77,13 +77,18 @@ class Verdict:
         """The file and, where there are several, the document: ``web.yaml: document 2``."""
         return self.source if self.documents < 2 else f"{self.source}: document {self.document}"
 
+    @property
+    def foreign(self) -> bool:
+        """Whether it is a document of another kind, on purpose and not by a slip."""
+        return bool(self.errors) and _is_foreign(self.kind)
+
     def may_concern(self, identity: Identity) -> bool:
         """Whether this is a bad document that may be meant for that pod of its file.
 
         Then the pod's last good version stays in force. A document of another kind never is one;
         a document whose kind or name cannot be read may be any pod's.
         """
-        if not self.errors or _is_foreign(self.kind):
+        if not self.errors or self.foreign:
             return False
         return self.identity is None or self.identity == identity
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import click
 
 from nodeagent.duration import parse_duration
+
+_NEXT_HEADER: Final = re.compile(r",(?=\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*:)")
+"""A comma after which another header begins; other commas belong to the value."""
 
 
 class Duration(click.ParamType[float]):
@@ -57,3 +61,26 @@ class Boolean(click.ParamType[bool]):
             case "false" | "f" | "0":
                 return False
         return self.fail(f"{value!r} is not a boolean (true or false)", param, ctx)
+
+
+class Headers(click.ParamType[tuple[tuple[str, str], ...]]):
+    """``Name: value``, or several with commas between; errors never show a value."""
+
+    name = "header"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[str, str], ...]:
+        """Names and values in ``value``."""
+        if isinstance(value, tuple):
+            return value
+        pairs = []
+        for number, text in enumerate(_NEXT_HEADER.split(value), start=1):
+            name, colon, content = text.partition(":")
+            if not text.strip():
+                continue
+            if not colon:
+                # What stands there may be a password.
+                self.fail(f"header {number} is not written 'Name: value'", param, ctx)
+            pairs.append((name.strip(), content.strip()))
+        return tuple(pairs)

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from nodeagent._version import __version__
 from nodeagent.aio import leaves
-from nodeagent.cli.params import Boolean, Duration, Port
+from nodeagent.cli.params import Boolean, Duration, Headers, Port
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
@@ -22,6 +22,8 @@ log = Log("cli")
 
 _FLAG_OF: Final[Mapping[str, str]] = {
     "static_pod_path": "pod-manifest-path",
+    "static_pod_url": "manifest-url",
+    "static_pod_url_header": "manifest-url-header",
     "node_name": "hostname-override",
     "read_only_address": "address",
     "registry_pull_qps": "registry-qps",
@@ -46,6 +48,19 @@ def flag_of(field: str) -> str:
     "static_pod_path",
     multiple=True,
     help="Directory with static pod manifests, or one manifest; may be given several times.",
+)
+@click.option(
+    "--manifest-url",
+    "static_pod_url",
+    default="",
+    help="URL with static pod manifests.",
+)
+@click.option(
+    "--manifest-url-header",
+    "static_pod_url_header",
+    multiple=True,
+    type=Headers(),
+    help="Header for the manifest URL, 'Name: value'; may be given several times. Never shown.",
 )
 @click.option(
     "--container-runtime-endpoint",
@@ -84,6 +99,7 @@ def flag_of(field: str) -> str:
     help="Address of the read-only port.",
 )
 @click.option("--file-check-frequency", default="20s", show_default=True, type=Duration())
+@click.option("--http-check-frequency", default="20s", show_default=True, type=Duration())
 @click.option("--sync-frequency", default="1m", show_default=True, type=Duration())
 @click.option("--runtime-request-timeout", default="2m", show_default=True, type=Duration())
 @click.option(
@@ -135,6 +151,7 @@ def run(ctx: click.Context, /, config_file: str, welcome: bool, **flags: Any) ->
     """Run the node agent until SIGTERM or SIGINT; pods go on running (as with the kubelet)."""
     from nodeagent.cli.log_setup import set_up_logging
 
+    flags["static_pod_url_header"] = sum(flags["static_pod_url_header"], ())
     given = {
         name: value
         for name, value in flags.items()

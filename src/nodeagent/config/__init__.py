@@ -7,6 +7,7 @@ from nodeagent.config.agent_config import (
     default_node_name,
 )
 from nodeagent.config.kubelet_file import KubeletConfiguration, load_kubelet_file
+from nodeagent.config.proxy import environment_proxy
 
 __all__ = [
     "DEFAULT_ENDPOINT",
@@ -14,5 +15,6 @@ __all__ = [
     "ConfigError",
     "KubeletConfiguration",
     "default_node_name",
+    "environment_proxy",
     "load_kubelet_file",
 ]

@@ -12,9 +12,11 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from nodeagent.urls import shown_url, url_fault
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
 VERIFICATION_POLICIES: Final = (
@@ -27,6 +29,8 @@ _SOCKET_PATH_LIMIT: Final = 107
 _EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NODE_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _NODE_NAME_LENGTH: Final = 253
 
 
@@ -51,6 +55,8 @@ class AgentConfig:
 
     Attributes:
         static_pod_path: a manifest directory or file, or several of them.
+        static_pod_url: a URL with manifests; "" means none.
+        static_pod_url_header: headers to send there, name and value; never shown.
         container_runtime_endpoint: ``unix:///path``, ``embedded`` or ``embedded:simulated``.
         embedded_scenario: what is to happen to the embedded runtime, a file; "" for nothing.
         image_service_endpoint: another endpoint for images; "" means the same.
@@ -63,6 +69,7 @@ class AgentConfig:
         read_only_port: port of ``/pods``; 0 opens none.
         read_only_address: address of that port.
         file_check_frequency: seconds between full rescans of manifests.
+        http_check_frequency: seconds between two requests of the manifest URL.
         sync_frequency: seconds between two syncs of a pod at rest.
         housekeeping_period: seconds between clean-ups.
         relist_period: seconds between two PLEG relists.
@@ -93,6 +100,8 @@ class AgentConfig:
     """
 
     static_pod_path: Path | str | Sequence[Path | str] = ()
+    static_pod_url: str = field(default="", repr=False)
+    static_pod_url_header: Sequence[tuple[str, str]] = field(default=(), repr=False)
     container_runtime_endpoint: str = DEFAULT_ENDPOINT
     embedded_scenario: Path | str = ""
     image_service_endpoint: str = ""
@@ -105,6 +114,7 @@ class AgentConfig:
     read_only_port: int = 0
     read_only_address: str = "127.0.0.1"
     file_check_frequency: float = 20.0
+    http_check_frequency: float = 20.0
     sync_frequency: float = 60.0
     housekeeping_period: float = 2.0
     relist_period: float = 1.0
@@ -140,6 +150,7 @@ class AgentConfig:
             raise ConfigError("embedded_scenario", self.embedded_scenario, allowed)
         self._check_node_name()
         self._check_image_credentials()
+        self._check_url()
         if self.node_ip and not _is_ip(self.node_ip):
             raise ConfigError("node_ip", self.node_ip, "must be an IP address")
         # An empty bind address would mean every address of the machine.
@@ -163,6 +174,7 @@ class AgentConfig:
             raise ConfigError("read_only_port", self.read_only_port, "is the healthz port already")
         for name in (
             "file_check_frequency",
+            "http_check_frequency",
             "sync_frequency",
             "housekeeping_period",
             "relist_period",
@@ -219,6 +231,18 @@ class AgentConfig:
                 self.node_name or name,
                 "must be a DNS subdomain: letters, digits, '-' and '.', at most 253 characters",
             )
+
+    def _check_url(self) -> None:
+        if self.static_pod_url and (fault := url_fault(self.static_pod_url)):
+            raise ConfigError("static_pod_url", shown_url(self.static_pod_url), fault)
+        for name, value in self.static_pod_url_header:
+            # A value may be a password, and is not shown.
+            if not _HEADER_NAME.fullmatch(name):
+                shown = name if name.isprintable() and len(name) < 40 else "(not shown)"
+                raise ConfigError("static_pod_url_header", shown, "must be the name of a header")
+            if not _HEADER_VALUE.fullmatch(value):
+                allowed = "the value must be on one line, without control characters"
+                raise ConfigError("static_pod_url_header", name, allowed)
 
     @staticmethod
     def _check_endpoint(field: str, endpoint: str) -> None:

@@ -22,7 +22,12 @@ from nodeagent.duration import format_duration, parse_duration
 
 MAX_VERBOSITY: Final = 10
 _API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
-_DURATIONS: Final = ("file_check_frequency", "sync_frequency", "runtime_request_timeout")
+_DURATIONS: Final = (
+    "http_check_frequency",
+    "file_check_frequency",
+    "sync_frequency",
+    "runtime_request_timeout",
+)
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
 _RENAMED: Final = {"address": "read_only_address"}
 """Fields whose setting has another name."""
@@ -44,6 +49,10 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     api_version: str = ""
     kind: str = ""
     static_pod_path: str = ""
+    static_pod_url: str = msgspec.field(name="staticPodURL", default="")
+    static_pod_url_header: dict[str, tuple[str, ...]] = msgspec.field(
+        name="staticPodURLHeader", default_factory=dict
+    )
     container_runtime_endpoint: str = ""
     image_service_endpoint: str = ""
     pod_logs_dir: str = ""
@@ -52,6 +61,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     read_only_port: int | None = None
     address: str = ""
     file_check_frequency: str = ""
+    http_check_frequency: str = ""
     sync_frequency: str = ""
     runtime_request_timeout: str = ""
     serialize_image_pulls: bool | None = None
@@ -124,6 +134,9 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
         if settings.get(name):
             # An absolute path stays as it is.
             settings[name] = path.parent.absolute() / settings[name]
+    if headers := settings.pop("static_pod_url_header", {}):
+        pairs = [(name, value) for name, values in headers.items() for value in values]
+        settings["static_pod_url_header"] = tuple(pairs)
     settings = {_RENAMED.get(name, name): value for name, value in settings.items()}
     _check(path, settings)
     return settings | _logging(path, file.logging)

@@ -5,6 +5,7 @@ from nodeagent.sources.merge import MergeResult, merge_snapshot
 from nodeagent.sources.mux import PodMux
 from nodeagent.sources.pod_storage import PodStorage
 from nodeagent.sources.source import Publish, Source
+from nodeagent.sources.url_source import UrlSource
 
 __all__ = [
     "FileSource",
@@ -13,5 +14,6 @@ __all__ = [
     "PodStorage",
     "Publish",
     "Source",
+    "UrlSource",
     "merge_snapshot",
 ]

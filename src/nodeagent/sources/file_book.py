@@ -9,7 +9,7 @@ from typing import Final
 
 from nodeagent.api.documents import decode_manifest
 from nodeagent.sources.manifest_scan import FileSeen, PathSeen, kept_aside
-from nodeagent.sources.origin import Origin
+from nodeagent.sources.origin import Origin, shown_path
 from nodeagent.sources.selection import FileVerdicts, Selection
 
 GONE_SECONDS: Final = 1.0
@@ -82,7 +82,7 @@ class FileBook:
             return self._decoded.get(path) or FileVerdicts(path, unjudged=True)
         else:
             assert file.stamp is not None
-            judged = FileVerdicts(path, tuple(decode_manifest(file.data, path.name)))
+            judged = FileVerdicts(path, tuple(decode_manifest(file.data, shown_path(path.name))))
             self.stamps[path] = file.stamp
             self._inodes[path] = file.stamp[1]
         self._decoded[path] = judged

@@ -83,6 +83,8 @@ class Keeper:
         publish: Publish,
         *,
         seen: Sequence[PathSeen] = (),
+        sure: bool = True,
+        quiet: bool = False,
     ) -> Selection:
         """Put verdicts in force; publish a snapshot unless it equals the last one.
 
@@ -90,6 +92,9 @@ class Keeper:
             files: verdicts of all files, in the order in which they count.
             publish: takes the snapshot.
             seen: the paths on which the files lie.
+            sure: False when the source itself could not be reached: then it stays silent if it
+                knows of no pods, and has not spoken before.
+            quiet: say what is wrong at debug level.
         """
         async with self._lock:
             selection = select(
@@ -99,7 +104,9 @@ class Keeper:
                 self._unsupported,
                 tolerate=self._tolerate,
             )
-            self._report.report(seen, selection)
+            self._report.report(seen, selection, quiet=quiet)
+            if not (sure or self.spoken or selection.pods):
+                return selection
             self.selection = selection
             await self._save(tuple(selection.pods.values()))
             if not self._is_news(selection):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from nodeagent.sources.origin import shown_path
 from nodeagent.sources.settling import HINT_DELAY, FileFacts
 
 SIZE_LIMIT: Final = 10 * 1024 * 1024
@@ -146,36 +147,29 @@ class _Look:
     def _file(self, path: Path) -> FileSeen | None:
         """One file; None for a subdirectory or a file that has just vanished."""
         try:
-            # Without O_NONBLOCK a FIFO in the directory would hang the scan.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        except OSError as error:
-            return _unopened(path, error)
-        try:
-            facts = os.fstat(descriptor)
+            facts = path.stat()
             if stat.S_ISDIR(facts.st_mode):
                 return None
             if not stat.S_ISREG(facts.st_mode):
+                # Not even opened: to open a device may do something.
                 return FileSeen(path, None, problem="not a regular file")
-            return self._regular(path, descriptor, facts)
+            return self._regular(path, facts)
         except OSError as error:
-            return FileSeen(path, None, problem=f"cannot be read: {error.strerror}")
-        finally:
-            os.close(descriptor)
+            return _refused(path, error)
 
-    def _regular(self, path: Path, descriptor: int, facts: os.stat_result) -> FileSeen:
+    def _regular(self, path: Path, facts: os.stat_result) -> FileSeen:
         stamp, keys = _stamp(facts), _keys(path)
         if self._known.get(path) == stamp:
             return FileSeen(path, stamp, keys=keys)
         due = self._due(path, facts, keys)
         if due > 0.0:
             return FileSeen(path, stamp, due=due, keys=keys)
-        if facts.st_size >= SIZE_LIMIT:
-            return FileSeen(path, None, problem=_too_large(facts.st_size), keys=keys)
-        data = _read(descriptor)
-        if len(data) >= SIZE_LIMIT:
-            return FileSeen(path, None, problem=_too_large(len(data)), keys=keys)
-        if self._moment is not None and _stamp(os.fstat(descriptor)) != stamp:
-            # Someone writes it while it is read: what was read may be half of it.
+        data, after = _read(path)
+        size = len(data) if data is not None else after.st_size
+        if data is None or size >= SIZE_LIMIT:
+            return FileSeen(path, None, problem=too_large(size), keys=keys)
+        if self._moment is not None and _stamp(after) != stamp:
+            # Someone has written it meanwhile: what was read may be half of it.
             return FileSeen(path, stamp, due=self._moment.now + HINT_DELAY, keys=keys)
         return FileSeen(path, stamp, data, keys=keys)
 
@@ -207,25 +201,32 @@ def _keys(path: Path) -> tuple[str, ...]:
     return (str(path), str(path.parent / "..data"), os.path.realpath(path))
 
 
-def _unopened(path: Path, error: OSError) -> FileSeen | None:
+def _refused(path: Path, error: OSError) -> FileSeen | None:
     if error.errno == errno.ENOENT:
         if path.is_symlink():
-            target = path.readlink()
+            target = shown_path(str(path.readlink()))
             return FileSeen(path, None, problem=f"the link leads to {target}, which does not exist")
         return None
-    if error.errno in (errno.ENXIO, errno.ENODEV):
-        return FileSeen(path, None, problem="not a regular file")
     return FileSeen(path, None, problem=f"cannot be read: {error.strerror}")
 
 
-def _read(descriptor: int) -> bytes:
-    """All bytes, or as many as show that they are too many."""
-    chunks, size = [], 0
-    while size < SIZE_LIMIT and (chunk := os.read(descriptor, 1 << 20)):
-        chunks.append(chunk)
-        size += len(chunk)
-    return b"".join(chunks)
+def _read(path: Path) -> tuple[bytes | None, os.stat_result]:
+    """All bytes, or None when they are too many, and how the file looks after that."""
+    # Without O_NONBLOCK what has become a FIFO by now would hang the scan.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        facts = os.fstat(descriptor)
+        if facts.st_size >= SIZE_LIMIT:
+            return None, facts
+        chunks, size = [], 0
+        while size < SIZE_LIMIT and (chunk := os.read(descriptor, 1 << 20)):
+            chunks.append(chunk)
+            size += len(chunk)
+        return b"".join(chunks), os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _too_large(size: int) -> str:
+def too_large(size: int) -> str:
+    """What is said of manifests of that many bytes."""
     return f"too large: {size} bytes, the limit is below {SIZE_LIMIT}"

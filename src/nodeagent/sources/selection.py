@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from nodeagent.api import Pod
 from nodeagent.api.documents import Identity, Verdict
-from nodeagent.sources.origin import Origin, origin_text
+from nodeagent.sources.origin import Origin, origin_name, origin_text
 from nodeagent.sources.static_pod import document_uid, judge_static_pod
 
 
@@ -43,6 +43,7 @@ class FileVerdicts:
         origin: the file or URL.
         verdicts: of its documents.
         problem: why it could not be read at all, or "".
+        keeps: whether then what it gave stays in force.
         unjudged: it is being written or has only just gone, so what it gave stays in force
             and nothing is said about it.
     """
@@ -50,12 +51,13 @@ class FileVerdicts:
     origin: Origin
     verdicts: tuple[Verdict, ...] = ()
     problem: str = ""
+    keeps: bool = True
     unjudged: bool = False
 
     def may_concern(self, identity: Identity) -> bool:
         """Whether the file may be meant to supply that pod and does not."""
         if self.problem or self.unjudged:
-            return True
+            return self.keeps
         return any(v.may_concern(identity) for v in self.verdicts)
 
 
@@ -192,10 +194,10 @@ def _judge(
     if verdict.pod is None or identity is None:
         return maker.judge(verdict)[0], None
     if identity in pods:
-        first = pods[identity].origin
-        text = f"duplicate: {first.name} already gives the pod {identity.namespace}/{identity.name}"
+        first, name = pods[identity].origin, f"{identity.namespace}/{identity.name}"
+        text = f"duplicate: {origin_name(first)} already gives the pod {name}"
         if first == origin:
-            text = f"duplicate: an earlier document gives {identity.namespace}/{identity.name}"
+            text = f"duplicate: an earlier document gives {name}"
         # Its own faults are said too, so that one look at the log is enough.
         judged = maker.judge(verdict)[0]
         return judged.rejected([("metadata.name", text)]), None
@@ -218,10 +220,33 @@ def _kept(
 ) -> Iterator[tuple[Identity, Origin]]:
     """Pods whose file is there and bad: their last good document stays in force."""
     by_origin = {file.origin: file for file in files}
+    replaced = {file.origin for file in by_origin.values() if _may_be_renamed(file, before)}
     for identity, old in before.items():
         file, now = by_origin.get(old.origin), pods.get(identity)
-        if file is None or not file.may_concern(identity):
+        if file is None:
+            continue
+        if not file.may_concern(identity) and (now is not None or file.origin not in replaced):
             continue
         # Another file that gives the same pod must not take over because this one is bad.
         if now is None or (now.origin != old.origin and now.written != old.written):
             yield identity, old.origin
+
+
+def _may_be_renamed(file: FileVerdicts, before: Mapping[Identity, InForce]) -> bool:
+    """Whether bad documents may have come in place of those that the file gave before.
+
+    So may one with a name that the file did not give, and so may other kinds that are alone.
+    """
+    if file.verdicts and all(verdict.foreign for verdict in file.verdicts):
+        return True
+    return any(
+        verdict.errors
+        and not verdict.foreign
+        and verdict.identity is not None
+        and not _gave(file.origin, verdict.identity, before)
+        for verdict in file.verdicts
+    )
+
+
+def _gave(origin: Origin, identity: Identity, before: Mapping[Identity, InForce]) -> bool:
+    return identity in before and before[identity].origin == origin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Final
 
@@ -11,6 +12,8 @@ from nodeagent.api import Pod, PodStatus, Toleration
 from nodeagent.api.defaults import set_defaults
 from nodeagent.api.documents import DEFAULT_NAMESPACE, Verdict
 from nodeagent.api.validation import validate_pod
+from nodeagent.api.validation.errors import FieldError
+from nodeagent.api.validation.names import MAX_SUBDOMAIN
 from nodeagent.model import PodUID
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
@@ -74,10 +77,23 @@ def judge_static_pod(
         text = f"required: {detail}" if detail else "required"
         return verdict.rejected([("metadata.name", text)]), None
     pod = make_static_pod(verdict.pod, uid, node_name, tolerate=tolerate)
-    faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in validate_pod(pod)]
-    if faults:
+    errors = [_as_written(e, verdict.pod, pod) for e in validate_pod(pod)]
+    if errors:
+        faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in errors]
         return verdict.rejected(faults), None
     return verdict, pod
+
+
+def _as_written(error: FieldError, written: Pod, full: Pod) -> FieldError:
+    """Speak of the name that someone wrote, not of the one with the node's behind it."""
+    name, whole = written.metadata.name, full.metadata.name
+    if error.path != "metadata.name" or error.value != whole:
+        return error
+    detail = error.detail
+    if len(whole) > MAX_SUBDOMAIN:
+        most = MAX_SUBDOMAIN - (len(whole) - len(name))
+        detail = f"must have at most {most} characters, as the node's name is added to it"
+    return dataclasses.replace(error, value=name, detail=detail)
 
 
 def _generated(pod: Pod) -> bool:

@@ -11,7 +11,7 @@ from nodeagent.api.documents import Verdict
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.sources.manifest_scan import PathSeen
-from nodeagent.sources.origin import Origin
+from nodeagent.sources.origin import Origin, origin_name, shown_path
 from nodeagent.sources.selection import FileVerdicts, Selection
 
 
@@ -60,23 +60,28 @@ class VerdictReport:
         self._warnings: dict[Origin, tuple[Remark, ...]] = {}
         self._metrics = metrics
         self._log = Log(f"source.{source}")
+        self._say = self._log.warning
 
     def problems(self) -> dict[str, str]:
         """The first error of every file that has one."""
         return {str(origin): remarks[0].text for origin, remarks in self._errors.items() if remarks}
 
-    def report(self, seen: Sequence[PathSeen], selection: Selection) -> None:
+    def report(
+        self, seen: Sequence[PathSeen], selection: Selection, *, quiet: bool = False
+    ) -> None:
         """Say what is new about the files that were just looked at.
 
         Args:
             seen: the paths; empty for a source that has none.
             selection: what is in force.
+            quiet: log it at debug level only.
         """
+        self._say = self._log.debug if quiet else self._log.warning
         errors: dict[Origin, tuple[Remark, ...]] = {}
         warnings: dict[Origin, tuple[Remark, ...]] = {}
         for path in seen:
             if path.problem:
-                errors[path.path] = (Remark(f"{path.path}: {path.problem}"),)
+                errors[path.path] = (Remark(f"{shown_path(str(path.path))}: {path.problem}"),)
         for file in selection.verdicts:
             if file.unjudged:
                 errors.setdefault(file.origin, self._errors.get(file.origin, ()))
@@ -94,12 +99,12 @@ class VerdictReport:
 
     def _tell(self, origin: Origin, remarks: Sequence[Remark], selection: Selection) -> None:
         for remark in remarks:
-            self._log.warning("manifest_refused", verdict=remark.text, file=str(origin))
+            self._say("manifest_refused", verdict=remark.text, file=str(origin))
             self._record("ManifestRefused", origin, remark)
         kept = [identity for identity, file in selection.kept.items() if file == origin]
         for identity in kept:
             name = f"{identity.namespace}/{identity.name}"
-            self._log.warning("last_good_kept", pod=name, file=str(origin))
+            self._say("last_good_kept", pod=name, file=str(origin))
             self._record("LastGoodKept", origin, Remark(name, uid=selection.pods[identity].uid))
         if not remarks and self._errors.get(origin):
             self._log.info("manifest_good_again", file=str(origin))
@@ -135,7 +140,7 @@ class VerdictReport:
 
 def _errors_of(file: FileVerdicts, selection: Selection) -> Iterable[Remark]:
     if file.problem:
-        yield Remark(f"{file.origin.name}: {file.problem}")
+        yield Remark(f"{origin_name(file.origin)}: {file.problem}")
     for verdict in file.verdicts:
         uid = _uid(verdict, selection)
         for line, problem in zip(verdict.error_lines(), verdict.errors, strict=True):

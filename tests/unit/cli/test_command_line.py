@@ -14,7 +14,7 @@ import pytest
 from nodeagent import AgentConfig, __version__
 from nodeagent.cli import app
 from nodeagent.cli import run as run_module
-from nodeagent.cli.params import Boolean, Duration
+from nodeagent.cli.params import Boolean, Duration, Headers
 from nodeagent.cli.run import flag_of, make_config, welcome_text
 from nodeagent.config import ConfigError
 
@@ -60,6 +60,28 @@ def test_a_bad_duration_says_what_one_looks_like() -> None:
     with pytest.raises(click.BadParameter, match="'5x' is not a duration") as caught:
         Duration().convert("5x", None, None)
     assert "1m30s" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "headers"),
+    [
+        ("X-Token: abc", [("X-Token", "abc")]),
+        ("X-Token:abc", [("X-Token", "abc")]),
+        ("X-Token:", [("X-Token", "")]),
+        ("a:hello,b:again,c:world", [("a", "hello"), ("b", "again"), ("c", "world")]),
+        ("Accept: text/yaml, text/plain", [("Accept", "text/yaml, text/plain")]),
+        ("X: http://x:1", [("X", "http://x:1")]),
+        ("", []),
+    ],
+)
+def test_headers_are_written_as_for_the_kubelet(given: str, headers: list[tuple[str, str]]) -> None:
+    assert list(Headers().convert(given, None, None)) == headers
+
+
+def test_a_header_without_a_name_is_refused_and_not_shown() -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        Headers().convert("secret", None, None)
+    assert str(caught.value) == "header 1 is not written 'Name: value'"
 
 
 @pytest.mark.parametrize(
@@ -239,6 +261,11 @@ REFUSED = [
     (["--embedded-scenario=s.yaml"], ["--embedded-scenario=s.yaml", "the embedded runtime only"]),
     (["--root-dir="], ["--root-dir=", "a directory"]),
     (["--pod-logs-dir="], ["--pod-logs-dir=", "a directory"]),
+    (["--http-check-frequency=0"], ["--http-check-frequency=0s", "longer than 0 seconds"]),
+    (["--manifest-url=ftp://a/"], ["--manifest-url=ftp://a/", "must be a URL such as https://"]),
+    (["--manifest-url=x://u:pw@a/"], ["--manifest-url=x://a/"]),
+    (["--manifest-url-header=Bearer"], ["--manifest-url-header", "header 1 is not written"]),
+    (["--manifest-url-header=A B: pw"], ["--manifest-url-header=A B: must be the name"]),
     (["--v=11"], ["--v", "11", "0<=x<=10"]),
     (["--v=x"], ["--v", "'x'"]),
     (["--logging-format=xml"], ["--logging-format", "'xml'", "'text', 'json'"]),
@@ -261,7 +288,25 @@ def test_a_bad_flag_is_one_line_with_flag_value_and_what_is_allowed(
     assert err.count("\n") == 1
     for part in told:
         assert part in err
+    assert "pw" not in err
     assert served.configs == []
+
+
+def test_the_manifest_url_and_its_headers_from_flags_and_file(
+    served: Served, tmp_path: Path
+) -> None:
+    arguments = ["--manifest-url=http://a/x", "--manifest-url-header=A: 1,B:2"]
+    assert app.invoke(["run", *arguments, "--manifest-url-header=A:3"]) == 0
+    assert served.config.static_pod_url == "http://a/x"
+    headers = [("A", "1"), ("B", "2"), ("A", "3")]
+    assert list(served.config.static_pod_url_header) == headers
+    path = tmp_path / "k.yaml"
+    path.write_text(HEAD + "staticPodURL: http://b/\nstaticPodURLHeader: {C: ['4']}\n")
+    assert app.invoke(["run", f"--config={path}"]) == 0
+    assert served.configs[-1].static_pod_url == "http://b/"
+    assert list(served.configs[-1].static_pod_url_header) == [("C", "4")]
+    assert app.invoke(["run", f"--config={path}", *arguments]) == 0
+    assert list(served.configs[-1].static_pod_url_header) == [("A", "1"), ("B", "2")]
 
 
 @pytest.mark.parametrize(

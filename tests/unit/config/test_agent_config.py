@@ -74,6 +74,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         (name, value, "must be longer than 0 seconds")
         for name in (
             "file_check_frequency",
+            "http_check_frequency",
             "sync_frequency",
             "housekeeping_period",
             "relist_period",
@@ -124,6 +125,55 @@ def test_what_cannot_be_used_is_named_with_its_value(field: str, value: Any, all
     assert caught.value.value is value
     assert str(caught.value) == f"{field}={value}: {allowed}"
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("example.com/pods", "example.com/pods"),
+        ("ftp://example.com/", "ftp://example.com/"),
+        ("http://", "http://"),
+        ("http://example.com:port/", "http://example.com:port/"),
+        ("http://me:secret@/x?token=secret", "http:///x?..."),
+        ("http://[::1/", "(not a URL)"),
+        ("http://example.com/a b", "http://example.com/a b"),
+        ("http://example.com/\u00e9", "http://example.com/\u00e9"),
+    ],
+)
+def test_a_manifest_url_must_be_one_and_is_shown_without_secrets(url: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(static_pod_url=url)
+    assert caught.value.field == "static_pod_url"
+    assert caught.value.value == shown
+    assert caught.value.allowed.startswith("must be a URL such as https://example.com/pods.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("", "secret", ""),
+        ("X Token", "secret", "X Token"),
+        ("X-T\u00f6ken", "secret", "X-T\u00f6ken"),
+        ("Bearer secret" * 5, "", "(not shown)"),
+        ("X-Token", "secret\r\nX-Other: 1", "X-Token"),
+        ("X-Token", "secret\0", "X-Token"),
+    ],
+)
+def test_a_header_must_be_one_and_its_value_is_never_shown(
+    name: str, value: str, shown: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(static_pod_url_header=((name, value),))
+    assert (caught.value.field, caught.value.value) == ("static_pod_url_header", shown)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_secret_is_not_in_the_representation() -> None:
+    config = AgentConfig(
+        static_pod_url="https://me:secret@example.com/",
+        static_pod_url_header=(("Authorization", "Bearer secret"), ("X-Tab", "a\tb")),
+    )
+    assert "secret" not in repr(config)
 
 
 def test_name_servers_must_be_addresses() -> None:

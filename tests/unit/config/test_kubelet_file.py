@@ -31,6 +31,9 @@ def test_every_field_that_is_acted_on_becomes_a_setting(tmp_path: Path) -> None:
         tmp_path,
         """
 staticPodPath: /etc/kubernetes/manifests
+staticPodURL: https://example.com/pods
+staticPodURLHeader: {X-Token: [one, two], Accept: [text/yaml]}
+httpCheckFrequency: 7s
 containerRuntimeEndpoint: unix:///run/x.sock
 imageServiceEndpoint: unix:///run/y.sock
 podLogsDir: /var/log/mine
@@ -56,6 +59,9 @@ logging: {format: json, verbosity: 4}
     assert loaded.warnings == ()
     assert loaded.settings == {
         "static_pod_path": Path("/etc/kubernetes/manifests"),
+        "static_pod_url": "https://example.com/pods",
+        "static_pod_url_header": (("X-Token", "one"), ("X-Token", "two"), ("Accept", "text/yaml")),
+        "http_check_frequency": 7.0,
         "container_runtime_endpoint": "unix:///run/x.sock",
         "image_service_endpoint": "unix:///run/y.sock",
         "pod_logs_dir": Path("/var/log/mine"),

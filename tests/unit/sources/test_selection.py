@@ -98,6 +98,23 @@ def test_a_bad_edit_keeps_the_last_good_pod() -> None:
     assert any("spec.containers[0].image: required" in line for line in errors(after))
 
 
+def test_a_bad_document_of_a_new_name_or_kind_may_be_the_old_one() -> None:
+    """sources.md, L11."""
+    before = look(file("a.yaml", doc("one"), doc("two")))
+    bad = doc("three").replace("image", "imago")
+    renamed = look(file("a.yaml", doc("two", "new"), bad), before=before)
+    assert chosen(renamed) == {"two": "new", "one": "busybox"}
+    assert list(renamed.kept) == [Identity("default", "one")]
+    good = look(file("a.yaml", doc("two", "new"), doc("three")), before=renamed)
+    assert chosen(good) == {"two": "new", "three": "busybox"}
+    kinds = look(file("a.yaml", doc("one").replace("Pod", "Deployment")), before=before)
+    assert chosen(kinds) == chosen(before)
+    beside = doc("two") + "---\n" + doc("one").replace("Pod", "ConfigMap")
+    assert chosen(look(file("a.yaml", beside), before=before)) == {"two": "busybox"}
+    other = doc("two").replace("image", "imago")
+    assert chosen(look(file("a.yaml", other), before=before)) == {"two": "busybox"}
+
+
 def test_broken_syntax_keeps_all_pods_of_the_file() -> None:
     """sources.md, L2."""
     before = look(file("a.yaml", doc("one"), doc("two")))
