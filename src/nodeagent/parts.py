@@ -37,7 +37,13 @@ from nodeagent.pods.sync import PodSync
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
 from nodeagent.probes import ProbeManager, ProbeMetrics, make_prober
-from nodeagent.runtime.gc import ContainerGC
+from nodeagent.runtime.garbage_wiring import (
+    Node,
+    container_logs_dir,
+    make_container_gc,
+    make_image_gc,
+)
+from nodeagent.runtime.image_gc import ImageGC, images_in_use
 from nodeagent.runtime.image_wiring import CredentialFiles, make_image_access
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
@@ -73,6 +79,7 @@ class Parts:
     housekeeping: Housekeeping
     probes: ProbeManager
     dead: DeadContainerRemover
+    image_gc: ImageGC
     sources: tuple[Source, ...]
     sources_ready: SourcesReady
     mux: PodMux
@@ -97,6 +104,7 @@ class Parts:
             await ring.start(self.probes.run)
             await ring.start(self.workers.run)
             await ring.start(self.dead.run)
+            await ring.start(self.image_gc.run)
             await ring.start(self.housekeeping.run)
             await ring.start(self.loop.run)
             await ring.start(self.events.run)
@@ -197,6 +205,16 @@ def build_parts(
     pleg.audit_with(watch)
     volumes = VolumeManager(root, journal)
     checkpoint = Checkpointer(StateFile(root / "checkpoints" / "runtime.json", 2), journal=journal)
+    runtime_metrics = RuntimeMetrics(registry)
+    access = make_image_access(
+        config,
+        credentials,
+        images,
+        events=events,
+        journal=journal,
+        registry=registry,
+        clock=clock,
+    )
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -204,22 +222,14 @@ def build_parts(
         host,
         events=events,
         journal=journal,
-        metrics=RuntimeMetrics(registry),
+        metrics=runtime_metrics,
         clock=clock,
         on_action=pleg.request_relist,
         persist=checkpoint.save,
         changed=checkpoint.changed,
         lookups=Lookups(describe=runtime.status),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
-        access=make_image_access(
-            config,
-            credentials,
-            images,
-            events=events,
-            journal=journal,
-            registry=registry,
-            clock=clock,
-        ),
+        access=access,
     )
     checkpoint.add("runtime", runtime_manager)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
@@ -271,14 +281,18 @@ def build_parts(
     storage = PodStorage(clock, journal)
     names = frozenset(source.name for source in sources)
     ready = SourcesReady(lambda: names, lambda: storage.seen_sources)
-    gc = ContainerGC(
-        runtime,
-        lister.list_pods,
+    garbage = Node(
+        runtime=runtime,
+        images=images,
+        list_pods=lister.list_pods,
         removable=lambda uid: workers.view(uid).content_removed,
+        spared=lambda: images_in_use(manager.get_pods(), runtime_manager.images_being_used()),
         sources_ready=ready.all_ready,
-        logs_dir=Path(config.pod_logs_dir).absolute(),
+        events=events,
         journal=journal,
+        metrics=runtime_metrics,
     )
+    gc = make_container_gc(config, garbage)
     cleanup = CleanUp(
         runtime=runtime,
         lister=lister,
@@ -319,6 +333,7 @@ def build_parts(
             record=events,
             probes=statuses,
             past_deadline=deadline_passed,
+            dead_kept=max(config.maximum_dead_containers_per_container, 1),
         ),
         journal=journal,
         metrics=metrics,
@@ -344,6 +359,7 @@ def build_parts(
         housekeeping=housekeeping,
         probes=probes,
         dead=dead,
+        image_gc=make_image_gc(config, garbage, access),
         sources=tuple(sources),
         sources_ready=ready,
         mux=PodMux(storage, channels.config),
@@ -402,6 +418,7 @@ def _runtime_settings(config: AgentConfig, root: Path, node_address: str) -> Run
     return RuntimeSettings(
         root_dir=root,
         pod_logs_dir=Path(config.pod_logs_dir).absolute(),
+        container_logs_dir=container_logs_dir(config),
         resolv_conf=Path(config.resolv_conf) if str(config.resolv_conf) else None,
         cluster_dns=config.cluster_dns,
         cluster_domain=config.cluster_domain,

@@ -79,6 +79,8 @@ async def agent_on(
     runtime: Embedded, endpoint: str, tmp_path: Path, source: MemorySource, **settings: Any
 ) -> AsyncIterator[Ring]:
     """An agent on that runtime; it may be entered again on the same directories."""
+    # How full this machine's disk is must not matter.
+    settings.setdefault("image_gc_high_threshold_percent", 100)
     config = AgentConfig(
         container_runtime_endpoint=endpoint,
         root_dir=tmp_path / "root",

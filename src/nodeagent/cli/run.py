@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from nodeagent._version import __version__
 from nodeagent.aio import leaves
+from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.params import Boolean, Duration, Headers, Port
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
@@ -27,6 +28,9 @@ _FLAG_OF: Final[Mapping[str, str]] = {
     "node_name": "hostname-override",
     "read_only_address": "address",
     "registry_pull_qps": "registry-qps",
+    "image_gc_high_threshold_percent": "image-gc-high-threshold",
+    "image_gc_low_threshold_percent": "image-gc-low-threshold",
+    "image_minimum_gc_age": "minimum-image-ttl-duration",
 }
 """Flags whose name is not that of the setting."""
 
@@ -129,6 +133,7 @@ def flag_of(field: str) -> str:
     default="",
     help="Where the programs of credential providers lie.",
 )
+@garbage_options
 @click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
 @click.option(
     "--logging-format",

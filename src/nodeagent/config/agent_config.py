@@ -62,6 +62,8 @@ class AgentConfig:
         image_service_endpoint: another endpoint for images; "" means the same.
         root_dir: where the agent keeps its state, in the kubelet's layout.
         pod_logs_dir: where the runtime writes container logs.
+        container_logs_dir: where links to them are made; "" for ``/var/log/containers`` when
+            ``pod_logs_dir`` is the default, and for nowhere otherwise.
         node_name: name of this node; "" means the host name in lower case.
         node_ip: the node's address, for pods on the host network; "" finds one.
         healthz_port: port of healthz, metrics and the journal; 0 opens none.
@@ -91,6 +93,14 @@ class AgentConfig:
         image_pull_credentials_verification_policy: which images that are there need no
             right (KEP-2535).
         preloaded_images_verification_allowlist: images that need none, for that policy.
+        image_gc_high_threshold_percent: usage of the image file system at which images are
+            removed; 100 for never.
+        image_gc_low_threshold_percent: usage down to which they are.
+        image_minimum_gc_age: seconds that an image is left alone after it was first seen.
+        image_maximum_gc_age: seconds without use after which an image goes; 0 for never.
+        minimum_container_ttl_duration: seconds that a dead container is left alone.
+        maximum_dead_containers_per_container: dead containers kept of each name in a pod.
+        maximum_dead_containers: dead containers kept over all; negative for no bound.
         resolv_conf: the node's resolver file.
         cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
         cluster_domain: the cluster's domain.
@@ -107,6 +117,7 @@ class AgentConfig:
     image_service_endpoint: str = ""
     root_dir: Path | str = Path("/var/lib/kubelet")
     pod_logs_dir: Path | str = Path("/var/log/pods")
+    container_logs_dir: Path | str = ""
     node_name: str = ""
     node_ip: str = ""
     healthz_port: int = 0
@@ -133,6 +144,13 @@ class AgentConfig:
     image_credential_provider_bin_dir: Path | str = ""
     image_pull_credentials_verification_policy: str = "NeverVerifyPreloadedImages"
     preloaded_images_verification_allowlist: tuple[str, ...] = ()
+    image_gc_high_threshold_percent: int = 85
+    image_gc_low_threshold_percent: int = 80
+    image_minimum_gc_age: float = 120.0
+    image_maximum_gc_age: float = 0.0
+    minimum_container_ttl_duration: float = 0.0
+    maximum_dead_containers_per_container: int = 1
+    maximum_dead_containers: int = -1
     resolv_conf: Path | str = Path("/etc/resolv.conf")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
@@ -151,6 +169,7 @@ class AgentConfig:
         self._check_node_name()
         self._check_image_credentials()
         self._check_url()
+        self._check_garbage()
         if self.node_ip and not _is_ip(self.node_ip):
             raise ConfigError("node_ip", self.node_ip, "must be an IP address")
         # An empty bind address would mean every address of the machine.
@@ -207,6 +226,30 @@ class AgentConfig:
                 self.max_parallel_image_pulls,
                 "must not be more than 1 while images are pulled one at a time",
             )
+
+    def _check_garbage(self) -> None:
+        low, high = self.image_gc_low_threshold_percent, self.image_gc_high_threshold_percent
+        for name, value in (
+            ("image_gc_high_threshold_percent", high),
+            ("image_gc_low_threshold_percent", low),
+        ):
+            if not 0 <= value <= 100:
+                raise ConfigError(name, value, "must be between 0 and 100")
+        if low >= high:
+            allowed = f"must be less than image-gc-high-threshold-percent ({high})"
+            raise ConfigError("image_gc_low_threshold_percent", low, allowed)
+        for name in (
+            "image_minimum_gc_age",
+            "image_maximum_gc_age",
+            "minimum_container_ttl_duration",
+            "maximum_dead_containers_per_container",
+        ):
+            value = getattr(self, name)
+            if value < 0:
+                raise ConfigError(name, value, "must not be negative")
+        if 0 < self.image_maximum_gc_age <= self.image_minimum_gc_age:
+            allowed = "must be longer than image-minimum-gc-age, or 0 for never"
+            raise ConfigError("image_maximum_gc_age", self.image_maximum_gc_age, allowed)
 
     def _check_image_credentials(self) -> None:
         files = ("image_credential_provider_config", "image_credential_provider_bin_dir")

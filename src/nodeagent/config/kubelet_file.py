@@ -27,6 +27,8 @@ _DURATIONS: Final = (
     "file_check_frequency",
     "sync_frequency",
     "runtime_request_timeout",
+    "image_minimum_gc_age",
+    "image_maximum_gc_age",
 )
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
 _RENAMED: Final = {"address": "read_only_address"}
@@ -34,6 +36,8 @@ _RENAMED: Final = {"address": "read_only_address"}
 _TOGETHER: Final = (
     ("serialize_image_pulls", "max_parallel_image_pulls"),
     ("image_pull_credentials_verification_policy", "preloaded_images_verification_allowlist"),
+    ("image_gc_high_threshold_percent", "image_gc_low_threshold_percent"),
+    ("image_minimum_gc_age", "image_maximum_gc_age"),
 )
 """Settings that limit each other."""
 
@@ -70,6 +74,14 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     registry_burst: int | None = None
     image_pull_credentials_verification_policy: str = ""
     preloaded_images_verification_allowlist: tuple[str, ...] = ()
+    image_gc_high_threshold_percent: int | None = msgspec.field(
+        name="imageGCHighThresholdPercent", default=None
+    )
+    image_gc_low_threshold_percent: int | None = msgspec.field(
+        name="imageGCLowThresholdPercent", default=None
+    )
+    image_minimum_gc_age: str = msgspec.field(name="imageMinimumGCAge", default="")
+    image_maximum_gc_age: str = msgspec.field(name="imageMaximumGCAge", default="")
     resolv_conf: str | None = None
     """Empty: the node has none."""
     cluster_dns: tuple[str, ...] = msgspec.field(name="clusterDNS", default=())

@@ -1,6 +1,8 @@
-"""Events about pods. Without an API server they go to the journal and the log."""
+"""Events about pods and the node. Without an API server they go to the journal and the log."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from nodeagent.api import Pod
 from nodeagent.journal import Journal
@@ -28,18 +30,31 @@ class JournalEvents:
 
     def event(self, pod: Pod, kind: str, reason: str, message: str, field_path: str = "") -> None:
         """Say something about a pod or one of its containers; never blocks, never fails."""
-        uid, key = pod.metadata.uid, (pod.metadata.uid, reason + field_path)
+        uid = pod.metadata.uid
+        key = (uid, reason + field_path)
+        fresh = self._record(key, kind, reason, message, field_path=field_path)
+        if fresh and reason not in _EXPECTED:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            log.warning("pod_event", pod=name, reason=reason, message=message)
+
+    def node_event(self, kind: str, reason: str, message: str) -> None:
+        """Say something about the node; never blocks, never fails."""
+        if self._record(("", reason), kind, reason, message, object="node"):
+            log.warning("node_event", reason=reason, message=message)
+
+    def _record(
+        self, key: tuple[str, str], kind: str, reason: str, message: str, **fields: Any
+    ) -> bool:
+        """Write it to the journal; whether it is a warning that is new."""
         before, recorded_at = self._last.get(key, ("", 0.0))
         repeated = kind != "Normal" and before == message
         if repeated and self._journal.now - recorded_at < _REPEAT_SECONDS:
-            return
-        self._journal.record("event", reason, uid, message, type=kind, field_path=field_path)
+            return False
+        self._journal.record("event", reason, key[0], message, type=kind, **fields)
         if kind == "Normal":
-            return
+            return False
         self._last[key] = (message, self._journal.now)
-        if not repeated and reason not in _EXPECTED:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            log.warning("pod_event", pod=name, reason=reason, message=message)
+        return not repeated
 
     def __call__(self, pod: Pod, kind: str, reason: str, message: str) -> None:
         """The same, about the pod as a whole."""

@@ -19,7 +19,7 @@ from nodeagent.log import Log
 from nodeagent.model import ContainerID, PodUID, ProbeKind, ProbeResult, ProbeUpdate, UpdateType
 from nodeagent.pods.active_pods import ActivePods
 from nodeagent.pods.conditions import READY, compute_conditions, find
-from nodeagent.pods.dead_containers import containers_to_remove
+from nodeagent.pods.dead_containers import KEPT, containers_to_remove
 from nodeagent.pods.manager import PodManager, is_mirror, is_terminal, pod_source, pod_uid
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.protocols import (
@@ -70,6 +70,7 @@ class HandlerHooks:
         record: event recorder.
         probes: where readiness and startup results are noted.
         past_deadline: has a pod run longer than its active deadline allows?
+        dead_kept: dead containers of each name that are left to the container GC.
     """
 
     wake_housekeeping: Callable[[], None]
@@ -78,6 +79,7 @@ class HandlerHooks:
     record: EventRecorder | None = None
     probes: ProbeResultSink | None = None
     past_deadline: Callable[[Pod], bool] | None = None
+    dead_kept: int = KEPT
 
 
 class PodHandlers:
@@ -290,7 +292,8 @@ class PodHandlers:
 
     def _remove_dead(self, uid: PodUID, container_id: str = "", *, everything: bool) -> None:
         status = self._cache.get(uid)
-        for dead in containers_to_remove(status, container_id, everything=everything):
+        kept = self._hooks.dead_kept
+        for dead in containers_to_remove(status, container_id, everything=everything, kept=kept):
             if not self._hooks.remove_dead(uid, dead):
                 log.debug("dead_container_left", uid=uid, container=dead)
                 return

@@ -32,8 +32,25 @@ class PodEvents(Protocol):
         ...
 
 
+class NodeEvents(Protocol):
+    """Where events about the node go."""
+
+    def node_event(self, kind: EventType, reason: str, message: str) -> None:
+        """Say something about the node; never blocks, never fails.
+
+        Args:
+            kind: ``Normal`` or ``Warning``.
+            reason: a CamelCase word.
+            message: the text for people.
+        """
+        ...
+
+
 class NoEvents:
     """Drops all events."""
+
+    def node_event(self, kind: EventType, reason: str, message: str) -> None:
+        """Do nothing."""
 
     def event(
         self, pod: Pod, kind: EventType, reason: str, message: str, field_path: str = ""

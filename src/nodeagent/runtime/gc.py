@@ -1,32 +1,34 @@
 """Cleaning up behind pods: dead containers, sandboxes, log directories.
 
-docs/behaviour/runtime.md, "Garbage".
+docs/behaviour/garbage.md, "Containers", "Sandboxes", "Log directories".
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-from anyio import TASK_STATUS_IGNORED, to_thread
-from anyio.abc import TaskStatus
+from anyio import to_thread
 
 from nodeagent.journal import Journal
-from nodeagent.log import Log
 from nodeagent.model import ContainerID, ContainerState, PodUID, RuntimeContainer, RuntimePod
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import NotFound, RpcError
 from nodeagent.runtime import names
 from nodeagent.runtime.errors import describe
+from nodeagent.runtime.events import NodeEvents, NoEvents
 from nodeagent.runtime.gc_plan import (
-    DeadContainer,
+    DoomedContainer,
+    DoomedSandbox,
     GCPolicy,
     Removable,
     dead_containers,
     plan_containers,
     plan_sandboxes,
+    without,
 )
 from nodeagent.runtime.grace import MINIMUM_GRACE
 from nodeagent.runtime.logs import (
@@ -35,6 +37,7 @@ from nodeagent.runtime.logs import (
     remove_container_logs,
     remove_dangling_links,
     remove_pod_logs,
+    unlink_log,
 )
 from nodeagent.runtime.services import ContainerRuntime
 
@@ -51,6 +54,15 @@ class Collected:
     failures: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GarbagePlan:
+    """What would be removed."""
+
+    containers: tuple[DoomedContainer, ...] = ()
+    sandboxes: tuple[DoomedSandbox, ...] = ()
+    log_dirs: tuple[tuple[PodUID, Path], ...] = ()
+
+
 class ContainerGC:
     """Removes what dead containers leave behind.
 
@@ -59,11 +71,12 @@ class ContainerGC:
         list_pods: lists all pods that the runtime has.
         removable: whether everything of a pod may go: it is deleted and terminated, evicted,
             or unknown although all sources have spoken.
-        sources_ready: whether all sources have spoken; log directories wait for it.
+        sources_ready: whether all sources have spoken; nothing goes before.
         logs_dir: where pods' log directories lie.
         links_dir: where links to log files lie; None for nowhere.
         policy: what is kept.
         journal: the flight recorder.
+        events: told of failures.
     """
 
     def __init__(
@@ -77,6 +90,7 @@ class ContainerGC:
         links_dir: Path | None = None,
         policy: GCPolicy | None = None,
         journal: Journal | None = None,
+        events: NodeEvents | None = None,
     ) -> None:
         self._runtime = runtime
         self._list_pods = list_pods
@@ -86,43 +100,52 @@ class ContainerGC:
         self._links_dir = links_dir
         self._policy = policy or GCPolicy()
         self._journal = journal or Journal()
-        self._log = Log("runtime.gc")
+        self._events = events or NoEvents()
         self._first_seen: dict[ContainerID, float] = {}
         self._alive: frozenset[ContainerID] = frozenset()
 
-    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Collect every period until cancelled."""
-        task_status.started()
-        while True:
-            await anyio.sleep(self._policy.period)
-            result = await self.collect()
-            if result.failures:
-                self._log.warning("gc_incomplete", failures=len(result.failures))
+    async def plan(self) -> GarbagePlan:
+        """What :meth:`collect` would remove now, and why.
+
+        Raises:
+            RpcError: the runtime does not answer.
+        """
+        if not self._sources_ready():
+            return GarbagePlan()
+        pods = tuple((await self._list_pods()).values())
+        containers = self._plan_containers(pods)
+        sandboxes = plan_sandboxes(without(pods, containers), self._removable)
+        return GarbagePlan(tuple(containers), tuple(sandboxes), tuple(await self._dead_logs()))
 
     async def collect(self) -> Collected:
-        """Remove what may go. One failure does not stop the rest; all are in the result."""
+        """Remove what may go; nothing before all sources have spoken.
+
+        One failure does not stop the rest; all are in the result, and in an event.
+        """
+        if not self._sources_ready():
+            return Collected()
         failures: list[str] = []
         containers = sandboxes = log_dirs = 0
         try:
             containers = await self._collect_containers(failures)
             sandboxes = await self._collect_sandboxes(failures)
-            if self._sources_ready():
-                log_dirs = await self._collect_logs(failures)
+            log_dirs = await self._collect_logs(failures)
         except RpcError as error:
             failures.append(describe(error))
-        for failure in failures:
-            self._journal.record("runtime", "ContainerGCFailed", "", failure)
+        if failures:
+            text = failures[0] if len(failures) == 1 else f"[{', '.join(failures)}]"
+            self._events.node_event("Warning", "ContainerGCFailed", text)
         return Collected(containers, sandboxes, log_dirs, tuple(failures))
 
-    def _may_go(self, uid: PodUID) -> bool:
-        return self._sources_ready() and self._removable(uid)
-
-    async def _collect_containers(self, failures: list[str]) -> int:
-        pods = (await self._list_pods()).values()
+    def _plan_containers(self, pods: Sequence[RuntimePod]) -> list[DoomedContainer]:
         self._note_ages(pods)
         dead = dead_containers(pods, self._old_enough)
+        return plan_containers(dead, self._policy, self._removable)
+
+    async def _collect_containers(self, failures: list[str]) -> int:
+        pods = tuple((await self._list_pods()).values())
         removed = 0
-        for each in plan_containers(dead, self._policy, self._may_go):
+        for each in self._plan_containers(pods):
             try:
                 await self._remove(each)
                 removed += 1
@@ -139,17 +162,29 @@ class ContainerGC:
         age = anyio.current_time() - self._first_seen.get(container.id, 0.0)
         return age >= self._policy.min_age
 
-    async def _remove(self, dead: DeadContainer) -> None:
+    async def _remove(self, dead: DoomedContainer) -> None:
         container, pod = dead.container, dead.pod
         if container.state is ContainerState.UNKNOWN:
             await self._runtime.stop_container(container.id, MINIMUM_GRACE)
         who = names.PodNames(pod.name, pod.namespace, pod.uid)
-        log = container_log(self._logs_dir, who, container.name, container.attempt)
-        await to_thread.run_sync(remove_container_logs, log)
-        await self._runtime.remove_container(container.id)
+        await self._remove_logs(who, container.name, container.attempt, container.id)
+        with contextlib.suppress(NotFound):
+            await self._runtime.remove_container(container.id)
         self._journal.record(
-            "runtime", "ContainerCollected", pod.uid, "", container=container.name, id=container.id
+            "runtime",
+            "ContainerCollected",
+            pod.uid,
+            dead.why,
+            container=container.name,
+            id=container.id,
         )
+
+    async def _remove_logs(
+        self, pod: names.PodNames, container: str, attempt: int, container_id: str
+    ) -> None:
+        log = container_log(self._logs_dir, pod, container, attempt)
+        await to_thread.run_sync(remove_container_logs, log)
+        await to_thread.run_sync(unlink_log, self._links_dir, pod, container, container_id)
 
     async def remove_container(self, container_id: ContainerID) -> None:
         """Remove one dead container with its logs; one that is gone is fine.
@@ -169,34 +204,38 @@ class ContainerGC:
             )
             name = labels.get(names.CONTAINER_NAME, "")
             if who.uid and name and found.id == container_id:
-                log = container_log(self._logs_dir, who, name, attempt)
-                await to_thread.run_sync(remove_container_logs, log)
-        try:
+                await self._remove_logs(who, name, attempt, container_id)
+        with contextlib.suppress(NotFound):
             await self._runtime.remove_container(container_id)
-        except NotFound:
-            return
 
     async def _collect_sandboxes(self, failures: list[str]) -> int:
         pods = (await self._list_pods()).values()
         self._alive = frozenset(c.id for pod in pods for c in pod.containers)
         removed = 0
-        for pod, sandbox in plan_sandboxes(pods, self._may_go):
+        for doomed in plan_sandboxes(pods, self._removable):
+            sandbox = doomed.sandbox
             try:
                 await self._runtime.stop_pod_sandbox(sandbox.id)
                 await self._runtime.remove_pod_sandbox(sandbox.id)
+            except NotFound:
+                continue
             except RpcError as error:
                 failures.append(f"sandbox {sandbox.id}: {error}")
                 continue
             removed += 1
-            self._journal.record("runtime", "SandboxCollected", pod.uid, "", id=sandbox.id)
+            self._journal.record(
+                "runtime", "SandboxCollected", doomed.pod.uid, doomed.why, id=sandbox.id
+            )
         return removed
+
+    async def _dead_logs(self) -> list[tuple[PodUID, Path]]:
+        found = await to_thread.run_sync(lambda: list(pod_log_dirs(self._logs_dir)))
+        named = [(PodUID(names.uid_of_log_directory(path.name)), path) for path in found]
+        return [(uid, path) for uid, path in named if uid and self._removable(uid)]
 
     async def _collect_logs(self, failures: list[str]) -> int:
         removed = 0
-        for path in await to_thread.run_sync(lambda: list(pod_log_dirs(self._logs_dir))):
-            uid = PodUID(names.uid_of_log_directory(path.name))
-            if not uid or not self._may_go(uid):
-                continue
+        for uid, path in await self._dead_logs():
             try:
                 await to_thread.run_sync(remove_pod_logs, path)
             except OSError as error:

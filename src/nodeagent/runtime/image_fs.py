@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+import anyio
 from anyio import to_thread
 
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
+
+_TIMEOUT: Final = 30.0
 
 
 class ImageFsService(Protocol):
@@ -64,11 +67,13 @@ class ImageFilesystem:
         places = [fs.fs_id.mountpoint for fs in reply.image_filesystems if fs.fs_id is not None]
         if not places or not places[0]:
             raise FileNotFoundError(2, "the runtime does not say where it keeps images")
-        found = await to_thread.run_sync(self._statvfs, places[0])
+        with anyio.fail_after(_TIMEOUT):
+            # A disk that hangs must not hold up the agent: the thread is left behind instead.
+            found = await to_thread.run_sync(self._statvfs, places[0], abandon_on_cancel=True)
         return FsUsage(
             places[0],
             capacity=found.f_blocks * found.f_frsize,
-            available=found.f_bavail * found.f_frsize,
+            available=min(found.f_bavail, found.f_blocks) * found.f_frsize,
             used=(found.f_blocks - found.f_bfree) * found.f_frsize,
         )
 

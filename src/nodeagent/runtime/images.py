@@ -36,6 +36,8 @@ from nodeagent.runtime.settings import ImageSettings
 
 _ALWAYS = "Always"
 _NEVER = "Never"
+_RECENT = 120.0
+"""Seconds for which an image that was asked for counts as in use."""
 _SETTLING = 2.0
 """Seconds that a pull which was cut may take to be noted as such."""
 
@@ -135,6 +137,7 @@ class ImageManager:
         self._records = access.records
         self.back_off = BackOff(settings.back_off_initial, settings.back_off_cap)
         self._last_errors: dict[str, ContainerStartError] = {}
+        self._recent: dict[str, float] = {}
         self.pulls = PullQueue(
             settings=settings,
             journal=journal,
@@ -149,6 +152,11 @@ class ImageManager:
         Raises:
             ContainerStartError: it is not, and why; ``until`` is set in back-off.
         """
+        ensured = await self._ensure(request)
+        self._recent[ensured.ref] = anyio.current_time()
+        return ensured
+
+    async def _ensure(self, request: ImageRequest) -> EnsuredImage:
         present, required = "unknown", "unknown"
         try:
             name = self._full_name(request)
@@ -174,6 +182,12 @@ class ImageManager:
             ).inc()
         self._check_back_off(request)
         return await self._pull(request, name)
+
+    def recent(self) -> frozenset[str]:
+        """Ids of images that were asked for a moment ago: containers are being made of them."""
+        since = anyio.current_time() - _RECENT
+        self._recent = {ref: at for ref, at in self._recent.items() if at >= since}
+        return frozenset(self._recent)
 
     async def _may_use(self, request: ImageRequest, name: str, ref: str) -> bool:
         if self._records is None:

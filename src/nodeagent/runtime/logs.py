@@ -1,4 +1,4 @@
-"""Where container logs lie (docs/behaviour/runtime.md, "Logs"). Functions here block."""
+"""Where container logs lie (docs/behaviour/garbage.md, "Log files"). Functions here block."""
 
 from __future__ import annotations
 
@@ -56,6 +56,12 @@ def link_log(links_dir: Path, log: Path, pod: PodNames, container: str, containe
     links_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     with suppress(FileExistsError):
         (links_dir / link_name(pod, container, container_id)).symlink_to(log)
+
+
+def unlink_log(links_dir: Path | None, pod: PodNames, container: str, container_id: str) -> None:
+    """Remove the symbolic link to a container's log, if there is one."""
+    if links_dir is not None:
+        (links_dir / link_name(pod, container, container_id)).unlink(missing_ok=True)
 
 
 def remove_container_logs(log: Path) -> None:

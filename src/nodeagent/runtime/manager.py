@@ -184,6 +184,10 @@ class RuntimeManager:
         """Ids of the pod's containers that were started and may not run again, by name."""
         return self._context.records.started(uid)
 
+    def images_being_used(self) -> frozenset[str]:
+        """Ids of images of which containers are being made right now."""
+        return self._images.recent()
+
     def waiting_note(self, uid: PodUID, container: str) -> str:
         """What a container that is being started waits for; "" when it does not wait long."""
         return self._images.pulls.note(uid, container)

@@ -37,6 +37,12 @@ class RuntimeMetrics:
             ["container_type", "code"],
             registry=registry,
         )
+        self.images_collected = Counter(
+            "kubelet_image_garbage_collected",
+            "Images that were removed because of the disk (space) or their age (age)",
+            ["reason"],
+            registry=registry,
+        )
         self.ensure_image_requests = Counter(
             "kubelet_image_manager_ensure_image_requests",
             "Requests to make sure that an image is there",

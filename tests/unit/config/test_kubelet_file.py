@@ -48,6 +48,10 @@ serializeImagePulls: false
 maxParallelImagePulls: 3
 registryPullQPS: 0
 registryBurst: 7
+imageGCHighThresholdPercent: 90
+imageGCLowThresholdPercent: 70
+imageMinimumGCAge: 3m
+imageMaximumGCAge: 24h
 imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages
 preloadedImagesVerificationAllowlist: [registry.test/team/*]
 resolvConf: /run/resolv.conf
@@ -76,6 +80,10 @@ logging: {format: json, verbosity: 4}
         "max_parallel_image_pulls": 3,
         "registry_pull_qps": 0,
         "registry_burst": 7,
+        "image_gc_high_threshold_percent": 90,
+        "image_gc_low_threshold_percent": 70,
+        "image_minimum_gc_age": 180.0,
+        "image_maximum_gc_age": 86400.0,
         "image_pull_credentials_verification_policy": "NeverVerifyAllowlistedImages",
         "preloaded_images_verification_allowlist": ("registry.test/team/*",),
         "resolv_conf": Path("/run/resolv.conf"),
@@ -167,6 +175,13 @@ def test_parallel_pulls_and_serial_ones_exclude_each_other(tmp_path: Path) -> No
     told = refusal(tmp_path, "serializeImagePulls: true\nmaxParallelImagePulls: 5\n")
     assert told.endswith(
         "maxParallelImagePulls: 5 must not be more than 1 while images are pulled one at a time"
+    )
+
+
+def test_thresholds_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    text = "imageGCHighThresholdPercent: 50\nimageGCLowThresholdPercent: 60\n"
+    assert refusal(tmp_path, text).endswith(
+        "imageGCLowThresholdPercent: 60 must be less than image-gc-high-threshold-percent (50)"
     )
 
 

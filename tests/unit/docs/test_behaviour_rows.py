@@ -25,7 +25,8 @@ NUMBERED = {
     "sources.md": (("sources",), 30),
     "phase.md": (("pods", "cri"), 45),
     "workers.md": (("pods", "node"), 90),
-    "images.md": (("runtime",), 20),
+    "images.md": (("runtime",), 50),
+    "garbage.md": (("runtime", "pods"), 20),
     "probes.md": (("probes", "pods", "node"), 45),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}

@@ -70,6 +70,7 @@ class Desk:
     woken: int = 0
     removed: list[tuple[str, str]] = field(default_factory=list)
     room: int = 50
+    kept: int = 1
     overdue: set[str] = field(default_factory=set)
     rejected: dict[str, Rejection] = field(default_factory=dict)
     asked: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -83,6 +84,7 @@ class Desk:
             record=self.rig._record,
             probes=self.probes,
             past_deadline=lambda pod: pod.metadata.uid in self.overdue,
+            dead_kept=self.kept,
         )
         self.handlers = PodHandlers(
             self.manager,
@@ -404,6 +406,16 @@ async def test_h14_one_dead_container_per_name_is_kept() -> None:
         assert desk.removed == [("u1", "a2"), ("u1", "a1")]
         desk.handlers.container_died(U1, "the-sandbox")
         assert len(desk.removed) == 2
+
+
+async def test_h14_more_may_be_kept() -> None:
+    """garbage.md, GK8."""
+    async with running() as rig:
+        desk = Desk(rig, kept=3)
+        desk.handlers.handle_pod_additions([make_pod()])
+        rig.cache.statuses["u1"] = seen("u1", *((f"a{n}", "a", EXITED) for n in range(5)))
+        desk.handlers.container_died(U1, "a0")
+        assert desk.removed == [("u1", "a3"), ("u1", "a4")]
 
 
 async def test_h14_what_does_not_fit_is_left_to_the_next_time() -> None:

@@ -71,6 +71,10 @@ class Event:
 @dataclass
 class EventLog:
     events: list[Event] = field(default_factory=list)
+    node: list[tuple[EventType, str, str]] = field(default_factory=list)
+
+    def node_event(self, kind: EventType, reason: str, message: str) -> None:
+        self.node.append((kind, reason, message))
 
     def event(
         self, pod: Pod, kind: EventType, reason: str, message: str, field_path: str = ""

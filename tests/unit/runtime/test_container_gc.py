@@ -1,4 +1,4 @@
-"""Cleaning up (docs/behaviour/runtime.md, "Garbage", "Logs")."""
+"""Cleaning up (docs/behaviour/garbage.md)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.runtime.fakes import (
     NOT_READY,
     UID,
+    EventLog,
     FakeRuntime,
     make_pod,
 )
@@ -29,9 +30,9 @@ from nodeagent.model import (
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import Internal
 from nodeagent.runtime import RuntimeManager
-from nodeagent.runtime.gc import ContainerGC
+from nodeagent.runtime.gc import Collected, ContainerGC, GarbagePlan
 from nodeagent.runtime.gc_plan import (
-    DeadContainer,
+    DoomedContainer,
     GCPolicy,
     dead_containers,
     plan_containers,
@@ -69,12 +70,16 @@ def fates() -> Fates:
 
 
 @pytest.fixture
-def collector(runtime: FakeRuntime, fates: Fates, tmp_path: Path) -> ContainerGC:
-    return make_gc(runtime, fates, tmp_path)
+def collector(runtime: FakeRuntime, fates: Fates, events: EventLog, tmp_path: Path) -> ContainerGC:
+    return make_gc(runtime, fates, tmp_path, events=events)
 
 
 def make_gc(
-    runtime: FakeRuntime, fates: Fates, root: Path, policy: GCPolicy | None = None
+    runtime: FakeRuntime,
+    fates: Fates,
+    root: Path,
+    policy: GCPolicy | None = None,
+    events: EventLog | None = None,
 ) -> ContainerGC:
     return ContainerGC(
         runtime,
@@ -84,6 +89,7 @@ def make_gc(
         logs_dir=root / "logs",
         links_dir=root / "links",
         policy=policy,
+        events=events,
     )
 
 
@@ -99,7 +105,7 @@ async def crash(runtime: FakeRuntime, manager: RuntimeManager, times: int, root:
 
 
 @pytest.mark.anyio
-async def test_one_dead_instance_is_kept_with_its_log(
+async def test_gk2_gk6_one_dead_instance_is_kept_with_its_log(
     runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC, tmp_path: Path
 ) -> None:
     await crash(runtime, manager, 3, tmp_path)
@@ -112,7 +118,7 @@ async def test_one_dead_instance_is_kept_with_its_log(
 
 
 @pytest.mark.anyio
-async def test_all_of_a_pod_that_is_gone_goes(
+async def test_gk1_gs1_gl1_gl2_all_of_a_pod_that_is_gone_goes(
     runtime: FakeRuntime,
     manager: RuntimeManager,
     collector: ContainerGC,
@@ -146,13 +152,14 @@ async def test_nothing_of_a_pod_goes_before_all_sources_have_spoken(
     await manager.kill_pod(None, await runtime.status(), None)
     fates.gone.add(UID)
     fates.ready = False
-    await collector.collect()
-    assert len(runtime.containers) == 1
+    assert await collector.plan() == GarbagePlan()
+    assert await collector.collect() == Collected()
+    assert len(runtime.containers) == 2
     assert (tmp_path / "logs" / WEB.log_directory).exists()
 
 
 @pytest.mark.anyio
-async def test_an_old_sandbox_of_a_living_pod_goes_once_it_is_empty(
+async def test_gs2_an_old_sandbox_of_a_living_pod_goes_once_it_is_empty(
     runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC
 ) -> None:
     await manager.sync_pod(make_pod(), await runtime.status(), {})
@@ -166,20 +173,66 @@ async def test_an_old_sandbox_of_a_living_pod_goes_once_it_is_empty(
 
 
 @pytest.mark.anyio
-async def test_one_failure_does_not_stop_the_rest(
-    runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC, tmp_path: Path
+async def test_gk7_one_failure_does_not_stop_the_rest(
+    runtime: FakeRuntime,
+    manager: RuntimeManager,
+    collector: ContainerGC,
+    events: EventLog,
+    tmp_path: Path,
 ) -> None:
     await crash(runtime, manager, 3, tmp_path)
     runtime.fail("remove_container", Internal("busy"))
     result = await collector.collect()
     assert result.containers == 1
     assert len(result.failures) == 1
+    assert events.node == [("Warning", "ContainerGCFailed", result.failures[0])]
     runtime.fail("list_containers", Internal("down"))
     assert (await collector.collect()).failures == ("down",)
+    assert events.node[-1] == ("Warning", "ContainerGCFailed", "down")
 
 
 @pytest.mark.anyio
-async def test_a_dead_container_is_left_alone_until_it_is_old_enough(
+async def test_the_plan_says_what_goes_and_why_and_removes_nothing(
+    runtime: FakeRuntime,
+    manager: RuntimeManager,
+    collector: ContainerGC,
+    fates: Fates,
+    tmp_path: Path,
+) -> None:
+    await crash(runtime, manager, 3, tmp_path)
+    plan = await collector.plan()
+    assert [(d.container.attempt, d.why) for d in plan.containers] == [
+        (1, "of its name the newest 1 are kept"),
+        (0, "of its name the newest 1 are kept"),
+    ]
+    assert (plan.sandboxes, plan.log_dirs) == ((), ())
+    await manager.kill_pod(None, await runtime.status(), None)
+    fates.gone.add(UID)
+    plan = await collector.plan()
+    assert {d.why for d in plan.containers} == {"its pod is gone"}
+    assert [d.sandbox.id for d in plan.sandboxes] == ["s1"]
+    assert [path.name for _, path in plan.log_dirs] == [WEB.log_directory]
+    assert len(runtime.containers) == 4
+    await collector.collect()
+    assert await collector.plan() == GarbagePlan()
+
+
+@pytest.mark.anyio
+async def test_gk6_the_link_to_a_log_goes_with_its_container(
+    runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC, tmp_path: Path
+) -> None:
+    await crash(runtime, manager, 2, tmp_path)
+    oldest = min(runtime.containers)
+    link = tmp_path / "links" / link_name(WEB, "web", oldest)
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").touch()
+    await collector.collect()
+    assert not link.is_symlink()
+
+
+@pytest.mark.anyio
+async def test_gk4_a_dead_container_is_left_alone_until_it_is_old_enough(
     runtime: FakeRuntime, manager: RuntimeManager, fates: Fates, tmp_path: Path
 ) -> None:
     await crash(runtime, manager, 2, tmp_path)
@@ -192,21 +245,7 @@ async def test_a_dead_container_is_left_alone_until_it_is_old_enough(
 
 
 @pytest.mark.anyio
-async def test_it_collects_every_minute(
-    runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC, tmp_path: Path
-) -> None:
-    await crash(runtime, manager, 2, tmp_path)
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(collector.run)
-        await anyio.sleep(59)
-        assert runtime.attempts("web") == [0, 1, 2]
-        await anyio.sleep(2)
-        assert runtime.attempts("web") == [1, 2]
-        tasks.cancel_scope.cancel()
-
-
-@pytest.mark.anyio
-async def test_a_container_in_an_unknown_state_is_stopped_first(
+async def test_gk5_a_container_in_an_unknown_state_is_stopped_first(
     runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC, fates: Fates
 ) -> None:
     await manager.sync_pod(make_pod(), await runtime.status(), {})
@@ -245,7 +284,7 @@ def runtime_pod(uid: str, *containers: tuple[str, int, ContainerState]) -> Runti
 DEAD = ContainerState.EXITED
 
 
-def ids(chosen: list[DeadContainer]) -> set[str]:
+def ids(chosen: list[DoomedContainer]) -> set[str]:
     return {dead.container.id for dead in chosen}
 
 
@@ -259,7 +298,7 @@ def ids(chosen: list[DeadContainer]) -> set[str]:
         (GCPolicy(max_per_pod_container=9, max_containers=4), {"p-a-0"}),
     ],
 )
-def test_the_newest_of_each_name_are_kept(policy: GCPolicy, expected: set[str]) -> None:
+def test_gk2_gk3_the_newest_of_each_name_are_kept(policy: GCPolicy, expected: set[str]) -> None:
     pod = runtime_pod("p", *[("a", n, DEAD) for n in range(3)], *[("b", n, DEAD) for n in (0, 1)])
     dead = dead_containers([pod], lambda _: True)
     assert ids(plan_containers(dead, policy, lambda _: False)) == expected
@@ -278,7 +317,7 @@ containers = st.lists(
     st.integers(-1, 6),
     st.sets(st.sampled_from(["p", "q", "r"])),
 )
-def test_limits_hold_and_the_running_stay(
+def test_gk1_gk2_gk3_limits_hold_and_the_running_stay(
     given_pods: dict[str, list[tuple[str, int, ContainerState]]],
     per_name: int,
     total: int,
@@ -301,7 +340,7 @@ def test_limits_hold_and_the_running_stay(
 
 
 @pytest.mark.parametrize(("gone", "expected"), [(False, {"s0", "s1"}), (True, {"s0", "s1", "s2"})])
-def test_the_newest_sandbox_of_a_living_pod_is_kept(gone: bool, expected: set[str]) -> None:
+def test_gs1_gs2_the_newest_sandbox_of_a_living_pod_is_kept(gone: bool, expected: set[str]) -> None:
     pod = RuntimePod(
         PodUID("p"),
         "p",
@@ -310,7 +349,7 @@ def test_the_newest_sandbox_of_a_living_pod_is_kept(gone: bool, expected: set[st
             RuntimeSandbox(SandboxID(f"s{n}"), n, SandboxState.NOT_READY) for n in (2, 1, 0)
         ),
     )
-    assert {s.id for _, s in plan_sandboxes([pod], lambda _: gone)} == expected
+    assert {d.sandbox.id for d in plan_sandboxes([pod], lambda _: gone)} == expected
 
 
 @pytest.mark.parametrize(
@@ -324,7 +363,7 @@ def test_the_newest_sandbox_of_a_living_pod_is_kept(gone: bool, expected: set[st
         (["7.log.20240101-000000.gz"], 8),
     ],
 )
-def test_the_next_attempt_follows_the_log_files(
+def test_lr1_the_next_attempt_follows_the_log_files(
     names: list[str], attempt: int, tmp_path: Path
 ) -> None:
     for name in names:
@@ -333,7 +372,7 @@ def test_the_next_attempt_follows_the_log_files(
     assert next_attempt(tmp_path / "missing") == 0
 
 
-def test_rotated_siblings_go_with_a_log_and_an_empty_directory_too(tmp_path: Path) -> None:
+def test_gk6_rotated_siblings_go_with_a_log_and_an_empty_directory_too(tmp_path: Path) -> None:
     directory = tmp_path / "web"
     directory.mkdir()
     for name in ("1.log", "1.log.20240101-000000", "1.log.gz", "11.log"):
@@ -345,7 +384,7 @@ def test_rotated_siblings_go_with_a_log_and_an_empty_directory_too(tmp_path: Pat
     remove_container_logs(directory / "11.log")
 
 
-def test_links_lead_to_logs_and_go_when_they_dangle(tmp_path: Path) -> None:
+def test_lr2_gl2_links_lead_to_logs_and_go_when_they_dangle(tmp_path: Path) -> None:
     links, log = tmp_path / "links", tmp_path / "0.log"
     link_log(links, log, WEB, "web", "abc")
     assert not links.exists()
@@ -360,7 +399,7 @@ def test_links_lead_to_logs_and_go_when_they_dangle(tmp_path: Path) -> None:
     assert remove_dangling_links(links, ()) == 1
 
 
-def test_long_link_names_are_cut() -> None:
+def test_lr2_long_link_names_are_cut() -> None:
     name = link_name(PodNames("p" * 250, "ns", "u"), "c", "abc")
     assert len(name) == 255
     assert name.endswith(".log")
@@ -370,5 +409,5 @@ def test_long_link_names_are_cut() -> None:
     ("name", "uid"),
     [("default_web_uid-1", "uid-1"), ("a_b_c_d", "d"), ("lost+found", ""), ("a_b", ""), ("", "")],
 )
-def test_the_uid_is_what_follows_the_last_separator(name: str, uid: str) -> None:
+def test_gl1_the_uid_is_what_follows_the_last_separator(name: str, uid: str) -> None:
     assert uid_of_log_directory(name) == uid
