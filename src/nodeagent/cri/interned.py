@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from nodeagent.rpc import Internal
+from nodeagent.rpc import Internal, parse
 
 if TYPE_CHECKING:
     from nodeagent.rpc import Message
@@ -88,7 +88,7 @@ class InternTable(Generic[Item]):
 
     def _parse(self, piece: bytes, index: int) -> Item:
         try:
-            return self._item.parse(piece)
+            return parse(self._item, piece)
         except Exception as exc:
             msg = f"item {index} of the list is not a {self._item.__name__}: {exc!r}"
             raise Internal(msg) from exc

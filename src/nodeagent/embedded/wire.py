@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nodeagent.proto.runtime import v1
+from nodeagent.rpc import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ class _Containers(v1.ListContainersResponse):
 
 def field_bytes(item: Message) -> bytes:
     """The item as a repeated field 1."""
-    body = bytes(item)
+    body = encode(item)
     return _FIRST_FIELD + _varint(len(body)) + body
 
 

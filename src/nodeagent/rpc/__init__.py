@@ -1,6 +1,6 @@
 """The one door to gRPC: connections, deadlines, reconnecting, errors by code, and serving."""
 
-from nodeagent.rpc.channel import MAX_PATH, Message, Replies, RpcChannel, check_path, decode
+from nodeagent.rpc.channel import MAX_PATH, Replies, RpcChannel, check_path, decode
 from nodeagent.rpc.errors import (
     Aborted,
     AlreadyExists,
@@ -24,6 +24,7 @@ from nodeagent.rpc.errors import (
 )
 from nodeagent.rpc.once import call_once
 from nodeagent.rpc.server import Servable, UnixServer, serve_unix
+from nodeagent.rpc.wire import Message, encode, parse
 
 __all__ = [
     "MAX_PATH",
@@ -53,6 +54,8 @@ __all__ = [
     "call_once",
     "check_path",
     "decode",
+    "encode",
     "error_for",
+    "parse",
     "serve_unix",
 ]

@@ -12,7 +12,7 @@ import asyncio
 import math
 import os
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 import anyio
 from anyio import CancelScope
@@ -20,8 +20,10 @@ from grpclib.metadata import encode_metadata, encode_timeout
 from h2.exceptions import ProtocolError
 from multidict import MultiDict
 
+from nodeagent.rpc import wire
 from nodeagent.rpc.errors import DeadlineExceeded, Internal, RpcError, Unavailable
 from nodeagent.rpc.link import Call, Link
+from nodeagent.rpc.wire import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -34,19 +36,6 @@ _SILENCE: Final = 1.0
 _NO_LIMIT: Final = 10_000_000.0
 _TRIES: Final = 3
 """How often a call is made that servers sent away before they had begun with it."""
-
-
-class Message(Protocol):
-    """What generated messages can do, as far as calls need it."""
-
-    def __bytes__(self) -> bytes:
-        """Encode."""
-        ...
-
-    @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """Decode."""
-        ...
 
 
 Reply = TypeVar("Reply", bound=Message)
@@ -73,7 +62,7 @@ def decode(data: bytes, reply: type[Reply]) -> Reply:
         Internal: the bytes are not a message of that type.
     """
     try:
-        return reply.parse(data)
+        return wire.parse(reply, data)
     except Exception as exc:
         msg = f"the reply is not a {reply.__name__}: {exc!r}"
         raise Internal(msg) from exc
@@ -190,7 +179,7 @@ class RpcChannel:
     ) -> bytes:
         """Call ``method`` and return the reply as it came. See :meth:`unary`."""
         limit = math.inf if timeout is None else timeout
-        payload = bytes(request)
+        payload = wire.encode(request)
         deadline = anyio.current_time() + limit
         for left in reversed(range(_TRIES)):
             call: Call | None = None
@@ -234,7 +223,7 @@ class RpcChannel:
             metadata: headers to send along.
         """
         limit = math.inf if timeout is None else timeout
-        payload = bytes(request)
+        payload = wire.encode(request)
         call: Call | None = None
         try:
             with named(method), CancelScope(deadline=anyio.current_time() + limit) as scope:

@@ -22,6 +22,7 @@ from h2.exceptions import ProtocolError, StreamClosedError
 from hyperframe.frame import GoAwayFrame
 
 from nodeagent.log import Log
+from nodeagent.rpc.corked import Corked
 from nodeagent.rpc.errors import Code, Internal, error_for
 
 if TYPE_CHECKING:
@@ -109,12 +110,12 @@ class Watched(H2Protocol):
         self._loop = asyncio.get_running_loop()
         self.heard = 0
         self.lost = anyio.Event()
-        self.transport: asyncio.Transport
+        self.transport: Corked
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start HTTP/2 on a fresh socket."""
-        self.transport = cast("asyncio.Transport", transport)
-        super().connection_made(transport)
+        self.transport = Corked(cast("asyncio.Transport", transport), self._loop)
+        super().connection_made(self.transport)
 
     @property
     def h2(self) -> H2Connection:

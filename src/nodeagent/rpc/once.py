@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from anyio import CancelScope
 
+from nodeagent.rpc import wire
 from nodeagent.rpc.channel import call_headers, decode, named, raise_if_cut
 from nodeagent.rpc.errors import Internal
 from nodeagent.rpc.link import Call, Link
@@ -15,7 +16,8 @@ from nodeagent.rpc.link import Call, Link
 if TYPE_CHECKING:
     import socket
 
-    from nodeagent.rpc.channel import Message, Reply
+    from nodeagent.rpc.channel import Reply
+    from nodeagent.rpc.wire import Message
 
 
 async def call_once(
@@ -55,7 +57,7 @@ async def call_once(
         try:
             with CancelScope() as scope:
                 call = Call(link, scope)
-                await call.send(headers, bytes(request))
+                await call.send(headers, wire.encode(request))
                 data = await call.receive()
                 if data is not None:
                     await call.finish()

@@ -25,6 +25,7 @@ from hyperframe.frame import GoAwayFrame
 
 from nodeagent.aio import background
 from nodeagent.log import Log
+from nodeagent.rpc import wire
 from nodeagent.rpc.channel import check_path, decode
 from nodeagent.rpc.errors import Code, Internal, InvalidArgument, ResourceExhausted, RpcError
 from nodeagent.rpc.link import Watched, frame, read_frame
@@ -95,7 +96,7 @@ class ServerCall:
 
     async def send_message(self, message: Any) -> None:
         """Send a message to the client. Raises ResourceExhausted when it is too large."""
-        data = bytes(message)
+        data = wire.encode(message)
         if self._max_send is not None and len(data) > self._max_send:
             msg = f"grpc: trying to send message larger than max ({len(data)} vs. {self._max_send})"
             raise ResourceExhausted(msg)
