@@ -42,9 +42,11 @@ from nodeagent.runtime.garbage_wiring import (
     container_logs_dir,
     make_container_gc,
     make_image_gc,
+    make_log_rotation,
 )
 from nodeagent.runtime.image_gc import ImageGC, images_in_use
 from nodeagent.runtime.image_wiring import CredentialFiles, make_image_access
+from nodeagent.runtime.log_rotation import LogRotation
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
@@ -80,6 +82,7 @@ class Parts:
     probes: ProbeManager
     dead: DeadContainerRemover
     image_gc: ImageGC
+    log_rotation: LogRotation
     sources: tuple[Source, ...]
     sources_ready: SourcesReady
     mux: PodMux
@@ -105,6 +108,7 @@ class Parts:
             await ring.start(self.workers.run)
             await ring.start(self.dead.run)
             await ring.start(self.image_gc.run)
+            await ring.start(self.log_rotation.run)
             await ring.start(self.housekeeping.run)
             await ring.start(self.loop.run)
             await ring.start(self.events.run)
@@ -360,6 +364,7 @@ def build_parts(
         probes=probes,
         dead=dead,
         image_gc=make_image_gc(config, garbage, access),
+        log_rotation=make_log_rotation(config, runtime, journal, clock),
         sources=tuple(sources),
         sources_ready=ready,
         mux=PodMux(storage, channels.config),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.duration import parse_duration
 
 _NEXT_HEADER: Final = re.compile(r",(?=\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*:)")
@@ -27,6 +28,21 @@ class Duration(click.ParamType[float]):
         try:
             return parse_duration(value)
         except ValueError as error:
+            return self.fail(f"{error}", param, ctx)
+
+
+class Size(click.ParamType[int]):
+    """A Kubernetes quantity such as ``10Mi``; the value is bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes in ``value``."""
+        if isinstance(value, int):
+            return value
+        try:
+            return Quantity(value).value()
+        except QuantityError as error:
             return self.fail(f"{error}", param, ctx)
 
 

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from nodeagent._version import __version__
 from nodeagent.aio import leaves
 from nodeagent.cli.garbage_options import garbage_options
-from nodeagent.cli.params import Boolean, Duration, Headers, Port
+from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
@@ -134,6 +134,19 @@ def flag_of(field: str) -> str:
     help="Where the programs of credential providers lie.",
 )
 @garbage_options
+@click.option(
+    "--container-log-max-size",
+    default="10Mi",
+    show_default=True,
+    type=Size(),
+    help="A container's log is rotated at this size; negative: never.",
+)
+@click.option(
+    "--container-log-max-files",
+    default=5,
+    show_default=True,
+    help="Log files kept of one run of a container.",
+)
 @click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
 @click.option(
     "--logging-format",

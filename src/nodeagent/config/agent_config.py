@@ -25,6 +25,7 @@ VERIFICATION_POLICIES: Final = (
     "NeverVerifyAllowlistedImages",
     "AlwaysVerify",
 )
+_SHORTEST_LOG_INTERVAL: Final = 3.0
 _SOCKET_PATH_LIMIT: Final = 107
 _EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -101,6 +102,10 @@ class AgentConfig:
         minimum_container_ttl_duration: seconds that a dead container is left alone.
         maximum_dead_containers_per_container: dead containers kept of each name in a pod.
         maximum_dead_containers: dead containers kept over all; negative for no bound.
+        container_log_max_size: bytes at which a container's log is rotated; negative for never.
+        container_log_max_files: log files kept of one run of a container.
+        container_log_max_workers: logs rotated side by side.
+        container_log_monitor_interval: seconds between two looks at the sizes of logs.
         resolv_conf: the node's resolver file.
         cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
         cluster_domain: the cluster's domain.
@@ -151,6 +156,10 @@ class AgentConfig:
     minimum_container_ttl_duration: float = 0.0
     maximum_dead_containers_per_container: int = 1
     maximum_dead_containers: int = -1
+    container_log_max_size: int = 10 * 1024**2
+    container_log_max_files: int = 5
+    container_log_max_workers: int = 1
+    container_log_monitor_interval: float = 10.0
     resolv_conf: Path | str = Path("/etc/resolv.conf")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
@@ -170,6 +179,7 @@ class AgentConfig:
         self._check_image_credentials()
         self._check_url()
         self._check_garbage()
+        self._check_logs()
         if self.node_ip and not _is_ip(self.node_ip):
             raise ConfigError("node_ip", self.node_ip, "must be an IP address")
         # An empty bind address would mean every address of the machine.
@@ -250,6 +260,20 @@ class AgentConfig:
         if 0 < self.image_maximum_gc_age <= self.image_minimum_gc_age:
             allowed = "must be longer than image-minimum-gc-age, or 0 for never"
             raise ConfigError("image_maximum_gc_age", self.image_maximum_gc_age, allowed)
+
+    def _check_logs(self) -> None:
+        if self.container_log_max_files <= 1:
+            value = self.container_log_max_files
+            raise ConfigError("container_log_max_files", value, "must be at least 2")
+        if self.container_log_max_workers < 1:
+            value = self.container_log_max_workers
+            raise ConfigError("container_log_max_workers", value, "must be at least 1")
+        if self.container_log_monitor_interval < _SHORTEST_LOG_INTERVAL:
+            raise ConfigError(
+                "container_log_monitor_interval",
+                self.container_log_monitor_interval,
+                f"must be at least {_SHORTEST_LOG_INTERVAL:g} seconds",
+            )
 
     def _check_image_credentials(self) -> None:
         files = ("image_credential_provider_config", "image_credential_provider_bin_dir")

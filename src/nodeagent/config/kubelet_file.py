@@ -16,6 +16,7 @@ import msgspec
 
 from nodeagent.api.decode import decode_node
 from nodeagent.api.problems import FieldProblem
+from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.api.splitting import load_documents
 from nodeagent.config.agent_config import AgentConfig, ConfigError
 from nodeagent.duration import format_duration, parse_duration
@@ -29,7 +30,9 @@ _DURATIONS: Final = (
     "runtime_request_timeout",
     "image_minimum_gc_age",
     "image_maximum_gc_age",
+    "container_log_monitor_interval",
 )
+_SIZES: Final = ("container_log_max_size",)
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
 _RENAMED: Final = {"address": "read_only_address"}
 """Fields whose setting has another name."""
@@ -81,6 +84,10 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         name="imageGCLowThresholdPercent", default=None
     )
     image_minimum_gc_age: str = msgspec.field(name="imageMinimumGCAge", default="")
+    container_log_max_size: str = ""
+    container_log_max_files: int | None = None
+    container_log_max_workers: int | None = None
+    container_log_monitor_interval: str = ""
     image_maximum_gc_age: str = msgspec.field(name="imageMaximumGCAge", default="")
     resolv_conf: str | None = None
     """Empty: the node has none."""
@@ -142,6 +149,9 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
             settings[name] = _duration(path, name, settings[name])
             if settings[name] == 0:
                 del settings[name]
+    for name in _SIZES:
+        if name in settings:
+            settings[name] = _size(path, name, settings[name])
     for name in _PATHS:
         if settings.get(name):
             # An absolute path stays as it is.
@@ -162,6 +172,13 @@ def _duration(path: Path, name: str, text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
+        raise ConfigError("config", path, f"{_field(name)}: {error}") from error
+
+
+def _size(path: Path, name: str, text: str) -> int:
+    try:
+        return Quantity(text).value()
+    except QuantityError as error:
         raise ConfigError("config", path, f"{_field(name)}: {error}") from error
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.journal import Journal
@@ -17,6 +18,8 @@ from nodeagent.runtime.image_fs import ImageFilesystem
 from nodeagent.runtime.image_gc import ImageGC
 from nodeagent.runtime.image_gc_plan import ImageGCPolicy
 from nodeagent.runtime.images import ImageAccess
+from nodeagent.runtime.log_rotation import LogRotation
+from nodeagent.runtime.log_rotation_plan import RotationPolicy
 from nodeagent.runtime.metrics import RuntimeMetrics
 
 POD_LOGS: Final = "/var/log/pods"
@@ -99,3 +102,21 @@ def make_image_gc(config: AgentConfig, node: Node, access: ImageAccess | None = 
     if records is not None:
         gc.forget = records.prune
     return gc
+
+
+def make_log_rotation(
+    config: AgentConfig, runtime: RuntimeService, journal: Journal, clock: Clock
+) -> LogRotation:
+    """Build what rotates container logs."""
+    return LogRotation(
+        runtime=runtime,
+        logs_dir=Path(config.pod_logs_dir).absolute(),
+        policy=RotationPolicy(
+            max_size=config.container_log_max_size,
+            max_files=config.container_log_max_files,
+            period=config.container_log_monitor_interval,
+            workers=config.container_log_max_workers,
+        ),
+        clock=clock,
+        journal=journal,
+    )

@@ -14,7 +14,7 @@ import pytest
 from nodeagent import AgentConfig, __version__
 from nodeagent.cli import app
 from nodeagent.cli import run as run_module
-from nodeagent.cli.params import Boolean, Duration, Headers
+from nodeagent.cli.params import Boolean, Duration, Headers, Size
 from nodeagent.cli.run import flag_of, make_config, welcome_text
 from nodeagent.config import ConfigError
 
@@ -54,6 +54,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 @pytest.mark.parametrize(("given", "seconds"), [("1m30s", 90), ("500ms", 0.5), (7, 7), (0.5, 0.5)])
 def test_a_duration_is_seconds(given: Any, seconds: float) -> None:
     assert Duration().convert(given, None, None) == seconds
+
+
+@pytest.mark.parametrize(("given", "count"), [("10Mi", 10 * 1024**2), ("1k", 1000), (7, 7)])
+def test_a_size_is_bytes(given: Any, count: int) -> None:
+    assert Size().convert(given, None, None) == count
 
 
 def test_a_bad_duration_says_what_one_looks_like() -> None:
@@ -259,6 +264,20 @@ REFUSED = [
     (["--healthz-bind-address="], ["--healthz-bind-address=", "an IP address"]),
     (["--address=all"], ["--address=all", "an IP address"]),
     (["--embedded-scenario=s.yaml"], ["--embedded-scenario=s.yaml", "the embedded runtime only"]),
+    (["--container-log-max-size=big"], ["--container-log-max-size", "'big'"]),
+    (["--container-log-max-files=1"], ["--container-log-max-files=1", "at least 2"]),
+    (
+        ["--serialize-image-pulls", "--max-parallel-image-pulls=2"],
+        ["--max-parallel-image-pulls=2", "one at a time"],
+    ),
+    (
+        ["--image-gc-high-threshold=70"],
+        ["--image-gc-low-threshold=80", "less than image-gc-high-threshold-percent (70)"],
+    ),
+    (
+        ["--image-credential-provider-config=/etc/x"],
+        ["--image-credential-provider-bin-dir=", "is needed with"],
+    ),
     (["--root-dir="], ["--root-dir=", "a directory"]),
     (["--pod-logs-dir="], ["--pod-logs-dir=", "a directory"]),
     (["--http-check-frequency=0"], ["--http-check-frequency=0s", "longer than 0 seconds"]),

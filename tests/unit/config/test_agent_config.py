@@ -100,6 +100,9 @@ REFUSED: list[tuple[str, Any, str]] = [
         ("registry.test/app",),
         "needs the policy NeverVerifyAllowlistedImages",
     ),
+    ("container_log_max_files", 1, "must be at least 2"),
+    ("container_log_max_workers", 0, "must be at least 1"),
+    ("container_log_monitor_interval", 2.0, "must be at least 3 seconds"),
     ("image_gc_high_threshold_percent", 101, "must be between 0 and 100"),
     ("image_gc_low_threshold_percent", -1, "must be between 0 and 100"),
     (

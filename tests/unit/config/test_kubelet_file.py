@@ -48,6 +48,10 @@ serializeImagePulls: false
 maxParallelImagePulls: 3
 registryPullQPS: 0
 registryBurst: 7
+containerLogMaxSize: 50Mi
+containerLogMaxFiles: 3
+containerLogMaxWorkers: 2
+containerLogMonitorInterval: 5s
 imageGCHighThresholdPercent: 90
 imageGCLowThresholdPercent: 70
 imageMinimumGCAge: 3m
@@ -80,6 +84,10 @@ logging: {format: json, verbosity: 4}
         "max_parallel_image_pulls": 3,
         "registry_pull_qps": 0,
         "registry_burst": 7,
+        "container_log_max_size": 50 * 1024**2,
+        "container_log_max_files": 3,
+        "container_log_max_workers": 2,
+        "container_log_monitor_interval": 5.0,
         "image_gc_high_threshold_percent": 90,
         "image_gc_low_threshold_percent": 70,
         "image_minimum_gc_age": 180.0,
@@ -183,6 +191,11 @@ def test_thresholds_that_contradict_each_other_are_named(tmp_path: Path) -> None
     assert refusal(tmp_path, text).endswith(
         "imageGCLowThresholdPercent: 60 must be less than image-gc-high-threshold-percent (50)"
     )
+
+
+def test_sizes_are_quantities(tmp_path: Path) -> None:
+    assert load(tmp_path, "containerLogMaxSize: '-1'\n").settings == {"container_log_max_size": -1}
+    assert "containerLogMaxSize: " in refusal(tmp_path, "containerLogMaxSize: much\n")
 
 
 def test_json_is_read_too(tmp_path: Path) -> None:
