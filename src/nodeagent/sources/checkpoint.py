@@ -35,6 +35,11 @@ class ManifestCheckpoint:
         self._node_name = node_name
         self._tolerate = tolerate
 
+    @property
+    def problem(self) -> str:
+        """What was wrong with the file at the last load; "" when nothing was."""
+        return self._file.problem
+
     def save(self, documents: Iterable[InForce]) -> None:
         """Write the documents in force.
 

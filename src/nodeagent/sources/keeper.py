@@ -54,6 +54,7 @@ class Keeper:
         self._unsupported = unsupported
         self._tolerate = tolerate
         self._log = Log(f"source.{source}")
+        self._journal = journal
         self._report = VerdictReport(source, journal, metrics)
         self._sent: Mapping[Identity, InForce] | None = None
         self._saved: tuple[tuple[Origin, bytes], ...] | None = None
@@ -76,6 +77,11 @@ class Keeper:
         if self._checkpoint is not None:
             before = await to_thread.run_sync(self._checkpoint.load)
             self.selection = Selection(before, (), {})
+            self._note("CheckpointDamaged", self._checkpoint.problem)
+
+    def _note(self, what: str, why: str) -> None:
+        if why:
+            self._journal.record("checkpoint", what, "", why, source=self._source)
 
     async def apply(
         self,
