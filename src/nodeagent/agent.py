@@ -233,9 +233,14 @@ def root_lock(root: Path) -> Iterator[None]:
     """Keep a second agent out of the same root directory; the kernel frees it with the process.
 
     Raises:
-        StartError: another agent uses the directory.
+        StartError: another agent uses the directory, or it cannot be written to.
     """
-    descriptor = os.open(root / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = root / "agent.lock"
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        msg = f"cannot open {lock}: {error.strerror}; mend it, or choose another --root-dir"
+        raise StartError(msg) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -147,10 +147,10 @@ class Checkpointer:
                     self._refused(error)
                     return
                 self._saved = sections
-            if self.trouble:
+            if cause := self.trouble:
                 self.trouble, self.trouble_since = "", None
                 log.info("checkpoint_saved_again", file=str(self.file.path))
-                self._note("CheckpointSavedAgain", "")
+                self._note("CheckpointSavedAgain", f"after: {cause}")
 
     def _snapshot(self, name: str, section: Section) -> bytes:
         try:

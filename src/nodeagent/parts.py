@@ -371,7 +371,9 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        checks=_health_checks(loop, pleg, workers, runtime_state, ready, names, sources),
+        checks=_health_checks(
+            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint
+        ),
         journal=journal,
         registry=registry,
     )
@@ -385,12 +387,22 @@ def _health_checks(
     ready: SourcesReady,
     names: frozenset[str],
     sources: Sequence[Source],
+    checkpoint: Checkpointer,
 ) -> HealthChecks:
     def problems() -> dict[str, str]:
         found: dict[str, str] = {}
         for source in sources:
             if isinstance(source, FileSource | UrlSource):
                 found.update(source.problems())
+        return found
+
+    def refused() -> dict[str, str]:
+        found: dict[str, str] = {}
+        if checkpoint.trouble:
+            found[checkpoint.file.path.name] = checkpoint.trouble
+        for source in sources:
+            if isinstance(source, FileSource):
+                found.update(source.refused())
         return found
 
     return HealthChecks(
@@ -403,6 +415,7 @@ def _health_checks(
             checks.stopping(workers.stop_failures),
             checks.sources(lambda: names, ready.ready),
             checks.manifests(problems),
+            checks.storage(refused),
         ]
     )
 

@@ -34,11 +34,13 @@ class StateFile:
         path: see Args.
         problem: what was wrong with the file at the last :meth:`load`, and where it is now;
             "" when nothing was.
+        refused: why the last :meth:`save` failed; "" when it did not.
     """
 
     def __init__(self, path: Path, version: int = 1) -> None:
         self.path = path
         self.problem = ""
+        self.refused = ""
         self._version = version
 
     def save(self, content: Any) -> None:
@@ -50,8 +52,13 @@ class StateFile:
         body = msgspec.json.encode(content)
         envelope = {"version": self._version, "crc32": zlib.crc32(body)}
         data = msgspec.json.encode({**envelope, "content": msgspec.Raw(body)})
-        self.path.parent.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
-        write_atomically(self.path, data)
+        try:
+            self.path.parent.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
+            write_atomically(self.path, data)
+        except OSError as error:
+            self.refused = error.strerror or str(error)
+            raise
+        self.refused = ""
 
     def load(self) -> Any:
         """The content, or None when there is none or it is damaged (then moved aside)."""

@@ -284,6 +284,11 @@ class World:
             if record.pod_uid == uid and record.name == name
         ]
 
+    def ids_of(self, pod: str) -> list[str]:
+        """Ids of the containers that run of a pod."""
+        found = running(self.runtime.core.state.containers.values())
+        return [r.id for r in found if r.config.labels["io.kubernetes.pod.name"] == pod]
+
     def effects(self, method: str, container: str = "") -> int:
         """How often calls of that method had an effect."""
         return sum(m == method and container in ("", c) for m, _, c in self.hooks.effects)

@@ -5,17 +5,23 @@ docs/architecture.md, "Decisions".
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
+from broken_disk import BrokenDisk
 from killing import KillHooks, World, running, world
 from ring import Ring, phase
 
+from nodeagent import AgentConfig, NodeAgent, StartError
 from nodeagent.embedded import Script, SimulatedBackend
-from nodeagent.testing import MemorySource
+from nodeagent.server.health import Level
+from nodeagent.testing import MemorySource, make_pod
 
 pytestmark = pytest.mark.anyio
 
@@ -24,9 +30,9 @@ kind: Pod
 metadata: {name: web}
 spec:
   containers:
-  - {name: a, image: busybox}
+  - {name: a, image: "busybox:1.36"}
   - name: b
-    image: busybox
+    image: busybox:1.36
     readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}
 """
 JOB = """apiVersion: v1
@@ -34,7 +40,7 @@ kind: Pod
 metadata: {name: job}
 spec:
   restartPolicy: Never
-  containers: [{name: once, image: busybox}]
+  containers: [{name: once, image: "busybox:1.36"}]
 """
 
 CHECKPOINTS = {
@@ -116,3 +122,114 @@ async def test_a_damaged_checkpoint_is_done_without(name: str, damage: str, tmp_
             assert files.pop(f"{name}.damaged").is_file()
             assert b'"crc32"' in files[name].read_bytes()
         assert files.keys() == CHECKPOINTS
+
+
+def manifest(name: str) -> str:
+    return f"""apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec: {{containers: [{{name: main, image: "busybox:1.36"}}]}}
+"""
+
+
+def health(node: World) -> dict[str, tuple[Level, str]]:
+    assert node.ring is not None
+    checks = node.ring.agent.parts.checks.of("healthz")
+    return {name: (result.level, result.cause) for name, result in checks}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+async def test_a_disk_that_refuses_stops_no_pod(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    for name in ("calm", "gone"):
+        (manifests / f"{name}.yaml").write_text(manifest(name))
+    (manifests / "web.yaml").write_text(WEB)
+    disk = BrokenDisk(monkeypatch, tmp_path / "root")
+    backend = SimulatedBackend({"a": Script(exits=[(20.0, 1)], repeat=True)})
+    cause = os.strerror(code)
+    async with world(
+        tmp_path, backend, KillHooks(), MemorySource(), static_pod_path=manifests
+    ) as node:
+        await node.until(lambda ring: phases(ring) == {"Running": 3})
+        await anyio.sleep(10)
+        calm = node.ids_of("calm-node1")
+        disk.break_(code)
+        (manifests / "late.yaml").write_text(manifest("late"))
+        (manifests / "gone.yaml").unlink()
+        # What crashes is started again, what is no longer wanted is stopped.
+        await node.until(lambda ring: ring.status("web-node1", "a").restart_count == 2)
+        await node.until(lambda _ring: not node.ids_of("gone-node1"))
+        # What is new waits, and the journal says for what.
+        await node.until(
+            lambda ring: any(cause in r.why for r in ring.agent.journal.select("late-node1"))
+        )
+        assert node.ids_of("late-node1") == []
+        level, text = health(node)["storage"]
+        assert level is Level.DEGRADED
+        assert cause in text
+        assert {level for level, _ in health(node).values()} == {Level.OK, Level.DEGRADED}
+        assert node.ids_of("calm-node1") == calm
+        disk.repair()
+        await node.until(lambda ring: phases(ring) == {"Running": 3}, 60)
+        await node.until(lambda _ring: health(node)["storage"] == (Level.OK, ""), 10)
+        assert node.ids_of("calm-node1") == calm
+        assert node.ring is not None
+        what = [r.what for r in node.ring.agent.journal.select() if r.component == "checkpoint"]
+        assert sorted(what) == ["CheckpointNotSaved"] * 2 + ["CheckpointSavedAgain"] * 2
+        pods = tmp_path / "root" / "pods"
+        await node.until(lambda _ring: len(list(pods.iterdir())) == 3)
+
+
+def phases(ring: Ring) -> Counter[str]:
+    return Counter(phase(pod) for pod in ring.agent.pods())
+
+
+async def test_an_agent_does_not_start_where_it_cannot_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so in one sentence; the pods run on, and the next start takes them over."""
+    disk, hooks = BrokenDisk(monkeypatch, tmp_path / "root"), KillHooks()
+    source = MemorySource(make_pod("web"))
+    async with world(tmp_path, SimulatedBackend(), hooks, source) as node:
+        await node.until(lambda ring: phase(ring.pod("web")) == "Running")
+        (before,) = node.ids_of("web")
+        node.on_death = lambda: disk.break_(errno.EROFS)
+        hooks.kill(rest=3600.0)
+        await anyio.sleep(1)
+        agent = NodeAgent(
+            AgentConfig(root_dir=tmp_path / "root", pod_logs_dir=tmp_path / "logs"),
+            runtime=node.runtime.runtime,
+            images=node.runtime.images,
+        )
+        with pytest.raises(StartError, match=r"agent\.lock: Read-only file system.*--root-dir"):
+            async with agent:
+                pass
+        disk.repair()
+        await node.until(lambda ring: phase(ring.pod("web")) == "Running", 7200)
+        assert node.ids_of("web") == [before]
+
+
+async def test_an_agent_starts_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, hooks = BrokenDisk(monkeypatch, tmp_path / "root"), KillHooks()
+    source = MemorySource(make_pod("web"), make_pod("job", restart="Never"))
+    backend = SimulatedBackend()
+    async with world(tmp_path, backend, hooks, source) as node:
+        await node.until(lambda ring: phases(ring) == {"Running": 2})
+        web, job = (running(node.records(f"uid-{name}", "main")) for name in ("web", "job"))
+        node.on_death = lambda: disk.break_(errno.ENOSPC)
+        hooks.kill()
+        await node.until(lambda ring: ring.pod("web") is not None and phases(ring)["Running"] == 2)
+        backend.end(job[0], 0)
+        await node.until(lambda ring: phase(ring.pod("job")) == "Succeeded")
+        assert running(node.records("uid-web", "main")) == web
+        backend.end(web[0], 1)
+        await node.until(lambda ring: ring.status("web").restart_count == 1)
+        await node.until(lambda _ring: health(node)["storage"][0] is Level.DEGRADED)
+        assert node.effects("StartContainer") == 3
+        disk.repair()
+        await node.until(lambda _ring: health(node)["storage"] == (Level.OK, ""), 10)

@@ -16,7 +16,7 @@ from nodeagent.probes.address import (
     resolve_port,
     why,
 )
-from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown
+from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown, unreachable
 from nodeagent.rpc import RpcError, Unimplemented, call_once
 
 _METHOD = "/grpc.health.v1.Health/Check"
@@ -47,7 +47,8 @@ class GrpcProbe:
         except TimeoutError:
             return failure(late)
         except OSError as error:
-            return failure(f'error: failed to connect service at "{place}": {why(error)}')
+            text = f'error: failed to connect service at "{place}": {why(error)}'
+            return unreachable(text, error)
 
 
 async def _check(made: socket.socket, place: str, service: str) -> Outcome:

@@ -9,7 +9,7 @@ import anyio
 
 from nodeagent.http_action import REQUESTS, Reply, Requests, address_of, headers_of
 from nodeagent.probes.address import USER_AGENT, ProbeError, choose_host, join, resolve_port, why
-from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown
+from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown, unreachable
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
@@ -55,7 +55,7 @@ class HttpProbe:
             except aiohttp.ClientConnectorError as error:
                 place = join(url.host or "", url.port or 0)
                 text = f"dial tcp {place}: connect: {why(error.os_error)}"
-                return failure(f'Get "{url}": {text}')
+                return unreachable(f'Get "{url}": {text}', error.os_error)
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 return failure(f'Get "{url}": {_explain(error)}')
             if isinstance(reply, Reply):

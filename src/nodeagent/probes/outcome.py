@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from nodeagent.api import Container, Pod, Probe
 from nodeagent.model import ProbeKind, ProbeResult
+
+_OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What only the agent and its node are to blame for: no descriptor or memory is left."""
 
 MAX_TEXT: Final = 10 * 1024
 """Bytes of output or of a body that are kept."""
@@ -40,6 +44,11 @@ def failure(text: str) -> Outcome:
 def unknown(text: str) -> Outcome:
     """The probe could not be made."""
     return Outcome(ProbeResult.UNKNOWN, text)
+
+
+def unreachable(text: str, error: OSError) -> Outcome:
+    """There is no connection; when the node has no means left to open one, nobody knows."""
+    return unknown(text) if error.errno in _OUR_OWN else failure(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from nodeagent.probes.address import ProbeError, choose_host, connect, join, resolve_port, why
-from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown
+from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown, unreachable
 
 
 class TcpProbe:
@@ -30,6 +30,6 @@ class TcpProbe:
         except TimeoutError:
             return failure(f"{where}: i/o timeout")
         except OSError as error:
-            return failure(f"{where}: connect: {why(error)}")
+            return unreachable(f"{where}: connect: {why(error)}", error)
         made.close()
         return success()

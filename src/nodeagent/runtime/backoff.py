@@ -8,8 +8,8 @@ without waiting. Wall time never enters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nodeagent.api import Container
@@ -69,6 +69,19 @@ class BackOff:
         else:
             entry.delay = min(2 * entry.delay, self._cap)
             entry.updated = now
+
+    def undo(self, key: str) -> Callable[[], None]:
+        """Something to call to have the entry as it is now."""
+        entry = self._entries.get(key)
+        before = None if entry is None else replace(entry)
+
+        def put_back() -> None:
+            if before is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = before
+
+        return put_back
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop entries."""
@@ -169,14 +182,20 @@ class CrashBackOff:
 
     def advance(
         self, pod: PodNames, container: Container, status: PodRuntimeStatus, now: float
-    ) -> None:
-        """Note a restart; the first start of a container does not count."""
+    ) -> Callable[[], None]:
+        """Note a restart; the first start of a container does not count.
+
+        Returns:
+            Takes it back, because there was no restart after all.
+        """
         exit_seen = self._last_exit(pod, container.name, status, now)
         if exit_seen is None:
-            return
+            return lambda: None
         key = crash_key(pod, container)
         self._keys.setdefault(pod.uid, set()).add(key)
+        undo = self._back_off.undo(key)
         self._back_off.advance(key, now, exit_seen)
+        return undo
 
     def forget_pod(self, uid: str) -> None:
         """Drop all that concerns one pod."""

@@ -24,6 +24,7 @@ from nodeagent.rpc import NotFound, RpcError, Unavailable
 from nodeagent.runtime.backoff import CrashBackOff, CrashWait
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import ContainerStartError, SyncReason, Waiting, describe
+from nodeagent.runtime.images import EnsuredImage
 from nodeagent.runtime.names import PodNames, find_container
 from nodeagent.runtime.reasons import ReasonCache
 from nodeagent.runtime.sandboxes import ReadySandbox, SandboxMaker
@@ -225,8 +226,7 @@ class PodExecutor:
             self._did_something = True
             metrics.started_containers.labels(kind).inc()
             image = await self._starter.ensure_image(request)
-            self._count_restart(container)
-            await self._starter.start(request, image)
+            await self._start_counted(request, image)
         except ContainerStartError as error:
             if error.reason is not Waiting.CRASH_LOOP:
                 metrics.started_containers_errors.labels(kind, error.reason.value).inc()
@@ -247,11 +247,25 @@ class PodExecutor:
             Waiting.CRASH_LOOP, self._crash_message(container.name, wait, now), wait.until
         )
 
-    def _count_restart(self, container: Container) -> None:
-        """Make the next back-off longer. A missing image is not held against the container."""
-        if not self._goes_on(container):
-            now = anyio.current_time()
-            self._back_off.advance(self._names, container, self._status, now)
+    async def _start_counted(self, request: StartRequest, image: EnsuredImage) -> None:
+        """Start it, and make the next back-off longer.
+
+        What the container cannot help is not held against it: a missing image, or files that
+        cannot be made because the disk is full.
+        """
+        container = request.container
+        if self._goes_on(container):
+            await self._starter.start(request, image)
+            return
+        now = anyio.current_time()
+        undo = self._back_off.advance(self._names, container, self._status, now)
+        try:
+            await self._starter.start(request, image)
+        except ContainerStartError as error:
+            if error.reason is Waiting.CONFIG:
+                undo()
+            raise
+        finally:
             self._context.changed()
 
     def _goes_on(self, container: Container) -> bool:

@@ -282,7 +282,16 @@ class ContainerStarter:
             write_hosts_file(etc_hosts, pod, request.ips, host.hostname, host.domain)
         termination_log: Path | None = None
         if container.termination_message_path:
-            termination_log = _termination_log(pod_dir / "containers" / container.name)
+            try:
+                termination_log = _termination_log(pod_dir / "containers" / container.name)
+            except OSError as error:
+                # It runs without: a full disk is no reason to leave a container down.
+                self._context.log.warning(
+                    "no_termination_log",
+                    pod=request.uid,
+                    container=container.name,
+                    cause=str(error),
+                )
         return ManagedFiles(etc_hosts, termination_log)
 
     async def _run(

@@ -163,3 +163,18 @@ def manifests(problems: Callable[[], Mapping[str, str]]) -> Check:
         return CheckResult(Level.DEGRADED, first + more, culprits)
 
     return Check("manifests", run)
+
+
+def storage(refused: Callable[[], Mapping[str, str]]) -> Check:
+    """What the agent must remember is on disk; ``refused`` gives the cause by file."""
+
+    def run() -> CheckResult:
+        found = refused()
+        if not found:
+            return CheckResult()
+        culprits = tuple({"file": file, "error": cause} for file, cause in found.items())
+        text = ", ".join(f"{file}: {cause}" for file, cause in found.items())
+        cause = f"cannot be saved: {text}; pods run on, and what changes now may be forgotten"
+        return CheckResult(Level.DEGRADED, cause, culprits)
+
+    return Check("storage", run)

@@ -40,6 +40,11 @@ class ManifestCheckpoint:
         """What was wrong with the file at the last load; "" when nothing was."""
         return self._file.problem
 
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why the last save failed, by the file's name; empty when it did not."""
+        return {self._file.path.name: self._file.refused} if self._file.refused else {}
+
     def save(self, documents: Iterable[InForce]) -> None:
         """Write the documents in force.
 

@@ -88,6 +88,10 @@ class FileSource:
         """The first error of every file that has one."""
         return self._keeper.problems()
 
+    def refused(self) -> dict[str, str]:
+        """Why the last good documents cannot be saved, by file name; empty when they can."""
+        return self._keeper.refused()
+
     async def run(
         self, publish: Publish, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
     ) -> None:

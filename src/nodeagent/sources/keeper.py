@@ -138,10 +138,18 @@ class Keeper:
             return
         try:
             await to_thread.run_sync(self._checkpoint.save, documents)
-            self._saved, self._refused_save = state, ""
         except OSError as error:
-            if self._refused_save != str(error):
-                self._log.warning(
-                    "checkpoint_not_saved", what="last good manifests", cause=str(error)
-                )
-            self._refused_save = str(error)
+            cause = error.strerror or str(error)
+            if self._refused_save != cause:
+                self._log.warning("checkpoint_not_saved", what="last good manifests", cause=cause)
+                self._note("CheckpointNotSaved", cause)
+            self._refused_save = cause
+            return
+        if self._refused_save:
+            self._log.info("checkpoint_saved_again", what="last good manifests")
+            self._note("CheckpointSavedAgain", "after: " + self._refused_save)
+        self._saved, self._refused_save = state, ""
+
+    def refused(self) -> dict[str, str]:
+        """Why the last good documents cannot be saved, by file name; empty when they can."""
+        return self._checkpoint.refused if self._checkpoint is not None else {}

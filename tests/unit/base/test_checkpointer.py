@@ -169,7 +169,7 @@ async def test_a_disk_that_refuses_is_said_once_and_so_is_its_recovery(
     assert await loaded(place / "x.json") == [(2, 0.0)]
     assert [(r.what, r.why) for r in journal.select()] == [
         ("CheckpointNotSaved", "File exists"),
-        ("CheckpointSavedAgain", ""),
+        ("CheckpointSavedAgain", "after: File exists"),
     ]
 
 

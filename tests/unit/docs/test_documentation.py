@@ -112,6 +112,7 @@ def test_every_health_check_is_described() -> None:
         checks.network(str, float).name,
         checks.sources(frozenset, bool).name,
         checks.manifests(dict).name,
+        checks.storage(dict).name,
     }
     assert {name for name in names if f"\n| `{name}` |" not in page} == set()
 

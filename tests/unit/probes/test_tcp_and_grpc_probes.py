@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,10 +24,13 @@ from tests.unit.probes.servers import (
     target,
 )
 
-from nodeagent.api import ContainerPort, GRPCAction, TCPSocketAction
+from nodeagent import http_action
+from nodeagent.api import ContainerPort, GRPCAction, HTTPGetAction, TCPSocketAction
 from nodeagent.model import ProbeResult
+from nodeagent.probes import address
 from nodeagent.probes.address import ProbeError, connect, resolve_port
 from nodeagent.probes.grpc_probe import GrpcProbe
+from nodeagent.probes.http_probe import HttpProbe
 from nodeagent.probes.outcome import Outcome
 from nodeagent.probes.tcp_probe import TcpProbe
 from nodeagent.proto.grpc.health import v1 as health
@@ -214,3 +219,25 @@ async def test_bg6_an_error_of_the_service_is_failure() -> None:
         outcome = await ask(port, "unknown")
         assert outcome.result is FAILURE
         assert "unknown service" in outcome.text
+
+
+# -- means of the node ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
+async def test_ba5_a_node_without_descriptors_blames_nobody(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(address, "quick_socket", none_left)
+    monkeypatch.setattr(http_action, "quick_socket", none_left)
+    async with raw_server(hang) as port:
+        assert (await dial(port)).result is UNKNOWN
+        assert (await ask(port)).result is UNKNOWN
+        probe = HttpProbe()
+        found = await probe(target(http_get=HTTPGetAction(port=port)))
+        assert found.result is UNKNOWN
+        assert os.strerror(code).lower() in found.text
+        await probe.aclose()

@@ -124,6 +124,23 @@ def test_an_exit_counts_although_its_record_was_removed_for_a_restart_of_all() -
     assert back_off.check(POD, make_container("other"), gone, now) is None
 
 
+def test_a_start_that_came_to_nothing_can_be_taken_back() -> None:
+    back_off = CrashBackOff()
+    life = Life(back_off)
+    life.crash(0)
+    status = exited(1)
+    back_off.observe(status, 1.0)
+    before = back_off.snapshot(11.0)
+    undo = back_off.advance(POD, WEB, status, 11.0)
+    assert back_off.snapshot(11.0) != before
+    undo()
+    assert back_off.snapshot(11.0) == before
+    fresh = CrashBackOff()
+    fresh.observe(status, 1.0)
+    fresh.advance(POD, WEB, status, 1.0)()
+    assert fresh.snapshot(1.0)["backoff"] == {}
+
+
 def test_a_shorter_cap_is_honoured() -> None:
     life = Life(CrashBackOff(10.0, 4.0))
     assert [life.crash(0) for _ in range(4)] == [0, 4, 4, 4]

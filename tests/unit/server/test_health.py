@@ -232,3 +232,14 @@ def test_bad_manifests_degrade_and_are_named() -> None:
     assert two.details[1] == {"file": "b.yaml", "error": "worse"}
     three = checks.manifests(lambda: {"a": "A", "b": "B", "c": "C"}).run()
     assert three.cause == "A and 2 more files"
+
+
+def test_what_cannot_be_saved_degrades_and_is_named() -> None:
+    assert checks.storage(dict).run() == OK
+    found = checks.storage(lambda: {"runtime.json": "No space left on device"}).run()
+    assert found.level is Level.DEGRADED
+    assert found.cause == (
+        "cannot be saved: runtime.json: No space left on device; pods run on, "
+        "and what changes now may be forgotten"
+    )
+    assert found.details == ({"file": "runtime.json", "error": "No space left on device"},)
