@@ -1,7 +1,7 @@
 """Containers without processes: scripted lives on the event loop's time.
 
 What a container does is decided, first match wins, by the script given for ``pod/container``
-or ``container`` in Python, by a rule of a scenario, by the annotation
+or ``container`` in Python, by a rule of a scenario that says how long it lives, by the annotation
 ``embedded.nodeagent/script.<container>`` of its pod, by a command that is easy to foretell
 (``sleep 5``, ``true``, ``false``, ``exit 3`` and ``sh -c`` lines made of these), and else by the
 default script: it runs until it is stopped.
@@ -48,6 +48,7 @@ class SimulatedBackend:
     Args:
         scripts: by ``pod/container`` or ``container``; may be changed at any time.
         rules: for the containers that patterns name, the first that matches; may be changed too.
+            One that does not say when they end leaves that to annotation and command.
         default: for all other containers.
         latency: seconds that calls take, by CRI method name.
         clock: wall time for the stamps.
@@ -194,14 +195,18 @@ class SimulatedBackend:
         for key in (f"{pod}/{name}", name):
             if key in self.scripts:
                 return self.scripts[key]
+        base = self.default
         for rule in self.rules:
             if rule.matches(sandbox.metadata, name):
-                return rule.script
+                base = rule.script
+                break
+        if base is not self.default and base.exits:
+            return base
         if text := sandbox.config.annotations.get(ANNOTATION + name):
             exits, repeat = script_from_annotation(text)
-            return replace(self.default, exits=exits, repeat=repeat)
+            return replace(base, exits=exits, repeat=repeat)
         end = script_from_command([*container.config.command, *container.config.args])
-        return replace(self.default, exits=(end,), repeat=True) if end else self.default
+        return replace(base, exits=(end,), repeat=True) if end else base
 
     def _end_after(
         self, container: ContainerRecord, seconds: float, code: int, *, by_itself: bool = False

@@ -119,6 +119,7 @@ class Housekeeping:
         self._gc_period = gc_period
         self._active = ActivePods(manager, workers, statuses)
         self._wake = anyio.Event()
+        self._failing: dict[str, str] = {}
         workers.on_restart = self._on_restart
 
     def wake(self) -> None:
@@ -144,6 +145,7 @@ class Housekeeping:
             try:
                 with anyio.fail_after(self._timeout):
                     await collect(self._sources.all_ready())
+                self._went_well("garbage collection")
             except Exception as error:  # noqa: BLE001 - the next round tries again
                 self._failed("garbage collection", error)
 
@@ -153,6 +155,7 @@ class Housekeeping:
         try:
             with anyio.fail_after(self._timeout):
                 await self._clean_up()
+            self._went_well("clean-up")
         except Exception as error:  # noqa: BLE001 - the next sweep tries again
             self._failed("clean-up", error)
         took = anyio.current_time() - began
@@ -163,8 +166,15 @@ class Housekeeping:
 
     def _failed(self, what: str, error: Exception) -> None:
         cause = str(error) or type(error).__name__
+        if self._failing.get(what) == cause:
+            return  # said already, two seconds ago and before
+        self._failing[what] = cause
         log.warning("housekeeping_failed", what=what, cause=cause)
         self._journal.record("pods", "HousekeepingFailed", why=f"{what}: {cause}")
+
+    def _went_well(self, what: str) -> None:
+        if self._failing.pop(what, ""):
+            log.info("housekeeping_recovered", what=what)
 
     async def _clean_up(self) -> None:
         purged = await self._purge_ended()

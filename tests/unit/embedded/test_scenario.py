@@ -237,6 +237,18 @@ containers:
             await start(client, "x", "broken")
 
 
+async def test_a_rule_without_lives_leaves_them_to_the_command() -> None:
+    async with playing("containers: [{stop: {exit: 9}}]") as (_, client, _):
+        sandbox = await client.run_pod_sandbox(sandbox_config("web"))
+        for name, command, code in (("a", ("sh", "-c", "exit 3"), 3), ("b", ("serve",), 9)):
+            config = container_config(name, command)
+            container = await client.create_container(sandbox, config, sandbox_config("web"))
+            await client.start_container(container)
+            await anyio.sleep(1)
+            await client.stop_container(container, 5)
+            assert (await status(client, container)).exit_code == code
+
+
 async def test_containers_write_logs_and_answer_commands() -> None:
     text = """
 containers:

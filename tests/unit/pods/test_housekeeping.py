@@ -361,6 +361,20 @@ async def test_k6_when_the_runtime_does_not_answer_nothing_is_concluded() -> Non
         assert home.rig.syncer.kinds("stranger") == ["runtime"]
 
 
+async def test_k6_a_runtime_that_stays_away_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    async with house() as home:
+        for cause in ("refused", "refused", "refused", "reset"):
+            home.lister.errors.append(Unavailable(cause, "ListPodSandbox"))
+            await home.clean_up()
+        await home.clean_up()
+        await home.clean_up()
+        assert caplog.messages.count("housekeeping_failed") == 2
+        assert caplog.messages.count("housekeeping_recovered") == 1
+
+
 async def test_k7_gauges_show_desired_active_mirror_and_working_pods() -> None:
     async with house() as home:
         home.rig.syncer.hold("terminating", "ending")
