@@ -279,3 +279,42 @@ async def test_ten_hung_sandbox_creations_hold_nobody_up(tmp_path: Path) -> None
         await anyio.sleep(300)
         assert len(node.ids()) == 41
         assert all(len(ready_sandboxes(node, pod.metadata.name)) == 1 for pod in stuck)
+
+
+# -- connections
+
+
+async def test_goaway_during_streams_and_calls_is_not_noticed(tmp_path: Path) -> None:
+    wanted = pods(5)
+    plan = FaultPlan(Fault("CreateContainer", Delay(3.0), pod="late"))
+    async with faulty_ring(tmp_path, *wanted, plan=plan) as node:
+        await all_running(node, wanted)
+        node.source.add(make_pod("late"))
+        await node.until(lambda: node.calls("CreateContainer") == 6)
+        node.server.goaway()
+        await node.running("late")
+        assert node.calls("CreateContainer") == 6
+        backend = node.server.core.backend
+        assert isinstance(backend, SimulatedBackend)
+        (record,) = node.containers("web-2", running=True)
+        backend.end(record, 1)
+        began = anyio.current_time()
+        await node.until(lambda: node.ids("web-2"))
+        assert anyio.current_time() - began < 2
+        assert node.recorded("RelistFailed") == []
+
+
+async def test_connections_that_stall_are_replaced(tmp_path: Path) -> None:
+    wanted = pods(5)
+    async with faulty_ring(tmp_path, *wanted) as node:
+        await all_running(node, wanted)
+        await anyio.sleep(10)
+        node.server.stall()
+        backend = node.server.core.backend
+        assert isinstance(backend, SimulatedBackend)
+        (record,) = node.containers("web-2", running=True)
+        backend.end(record, 1)
+        began = anyio.current_time()
+        await node.until(lambda: node.ids("web-2"), 60)
+        assert anyio.current_time() - began < 20
+        assert {phase(pod) for pod in node.agent.pods()} == {"Running"}

@@ -37,6 +37,11 @@ log = Log("rpc")
 _STREAM_WINDOW: Final = 4 * 2**20
 _CONNECTION_WINDOW: Final = 2**30
 _PING: Final = b"nodeagnt"
+_SILENCE: Final = 5.0
+"""Seconds without a byte, while calls wait, after which the other side is pinged; and then, after
+which a connection that stays silent is given up."""
+_PING_PERIOD: Final = 330.0
+"""Servers in Go hang up on pings that come, without data between them, within five minutes."""
 _PREFIX: Final = struct.Struct(">BI")
 _STATUS_OF_HTTP: Final = {
     "400": Code.INTERNAL,
@@ -172,6 +177,11 @@ class Link(Watched):
         self.progress = 0
         self._retired = False
         self._probe: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._heard_before = 0
+        self._pinged = False
+        self._progress_at_ping = -1
+        self._pinged_at = 0.0
 
     @property
     def usable(self) -> bool:
@@ -206,6 +216,35 @@ class Link(Watched):
 
         return count
 
+    def begin(self, call: Call) -> None:
+        """A call is made: from now on this connection must make progress."""
+        self.calls.add(call)
+        if self._watch is None:
+            self._heard_before, self._pinged = self.heard, False
+            self._watch = self._loop.call_later(_SILENCE, self._check)
+
+    def _check(self) -> None:
+        self._watch = None
+        if not self.calls or self.transport.is_closing() or self._probe is not None:
+            return
+        if self.heard != self._heard_before:
+            self._pinged = False
+        elif self._pinged:
+            self.processor.close("the connection made no progress")
+            self.abort()
+            return
+        elif self._may_ping():
+            self.h2.ping(_PING)
+            self.connection.flush()
+            self._pinged, self._pinged_at = True, self._loop.time()
+            self._progress_at_ping = self.progress
+        self._heard_before = self.heard
+        self._watch = self._loop.call_later(_SILENCE, self._check)
+
+    def _may_ping(self) -> bool:
+        fresh = self.progress != self._progress_at_ping
+        return fresh or self._loop.time() - self._pinged_at >= _PING_PERIOD
+
     def _go_away(self, last: int) -> None:
         self._retired = True
         for call in tuple(self.calls):
@@ -218,8 +257,9 @@ class Link(Watched):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Wake all calls, those still waiting to be sent included."""
         super().connection_lost(exc)
-        if self._probe is not None:
-            self._probe.cancel()
+        for timer in (self._probe, self._watch):
+            if timer is not None:
+                timer.cancel()
         for call in tuple(self.calls):
             call.__terminated__("the connection was lost")
 
@@ -271,7 +311,7 @@ class Call(Stream):
         self.untaken = False
         self._ended = False
         self._release: Callable[[], None] | None = None
-        link.calls.add(self)
+        link.begin(self)
 
     def __ended__(self) -> None:
         super().__ended__()
