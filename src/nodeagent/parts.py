@@ -22,7 +22,7 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodUID, ProbeKind
+from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import JournalEvents, RuntimeState
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PlegSettings, PodCache
 from nodeagent.pods.dead_containers import DeadContainerRemover
@@ -105,6 +105,7 @@ class Parts:
             await ring.start(self.pleg.run)
             await ring.start(self.runtime_state.run)
             await ring.start(self.probes.run)
+            await ring.start(self.runtime.run)
             await ring.start(self.workers.run)
             await ring.start(self.dead.run)
             await ring.start(self.image_gc.run)
@@ -231,7 +232,7 @@ def build_parts(
         on_action=pleg.request_relist,
         persist=checkpoint.save,
         changed=checkpoint.changed,
-        lookups=Lookups(describe=runtime.status),
+        lookups=Lookups(describe=runtime.status, ended=partial(_has_ended, cache)),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
         access=access,
     )
@@ -377,6 +378,11 @@ def build_parts(
         journal=journal,
         registry=registry,
     )
+
+
+def _has_ended(cache: PodCache, uid: PodUID, container_id: ContainerID) -> bool:
+    record = cache.get(uid).by_id(container_id)
+    return record is not None and record.state is ContainerState.EXITED
 
 
 def _health_checks(

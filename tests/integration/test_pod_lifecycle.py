@@ -18,9 +18,16 @@ from nodeagent.api import (
     ContainerRestartRuleOnExitCodes,
     ContainerStatus,
     EphemeralContainer,
+    ExecAction,
+    Lifecycle,
+    LifecycleHandler,
     Pod,
+    SleepAction,
 )
 from nodeagent.embedded import Script, SimulatedBackend
+from nodeagent.embedded.backend import ExecResult
+from nodeagent.model import UpdateType
+from nodeagent.pods.worker_updates import KillOptions, UpdatePodOptions
 from nodeagent.testing import make_container, make_pod
 
 pytestmark = pytest.mark.anyio
@@ -273,3 +280,75 @@ async def test_one_that_runs_is_not_taken_for_lost_while_another_cannot_start(
         await anyio.sleep(60)
         assert node.status("web").state.running is not None
         assert node.status("web").ready
+
+
+def hooked(
+    post_start: LifecycleHandler | None = None, pre_stop: LifecycleHandler | None = None
+) -> Container:
+    return make_container(lifecycle=Lifecycle(post_start=post_start, pre_stop=pre_stop))
+
+
+EXEC = LifecycleHandler(exec=ExecAction(command=("true",)))
+
+
+class TestHooks:
+    """docs/behaviour/runtime.md, "Hooks"."""
+
+    async def test_one_that_fails_after_the_start_is_shown_and_tried_again(
+        self, tmp_path: Path
+    ) -> None:
+        failing = Script(exec_result=ExecResult(stderr=b"not yet", exit_code=1))
+        backend = SimulatedBackend({"main": failing})
+        pod = make_pod("web", hooked(post_start=EXEC))
+        async with ring(tmp_path, pod, backend=backend) as node:
+            await node.until(lambda: phase(node.pod("web")))
+            await node.until(lambda: waiting(node.status("web")) == "PostStartHookError")
+            state = node.status("web").state.waiting
+            assert state is not None
+            assert "exited with 1: not yet" in state.message
+            await node.until(lambda: node.status("web").last_state.terminated)
+            backend.scripts["main"] = Script()
+            await node.until(lambda: node.status("web").ready, 300)
+            assert node.status("web").restart_count >= 1
+
+    async def test_the_hook_comes_before_the_signal_and_takes_of_the_grace(
+        self, tmp_path: Path
+    ) -> None:
+        backend = SimulatedBackend({"main": Script(exec_after=6.0, stop_after=300.0)})
+        pod = make_pod("web", hooked(pre_stop=EXEC), grace=20)
+        async with ring(tmp_path, pod, backend=backend) as node:
+            await node.running("web")
+            began = anyio.current_time()
+            node.source.set()
+            await node.until(lambda: not node.ids("web"))
+            assert 19 < anyio.current_time() - began < 23
+            assert node.runtime.core.calls["ExecSync"] == 1
+
+    async def test_a_second_deletion_shortens_and_does_not_lengthen(self, tmp_path: Path) -> None:
+        backend = SimulatedBackend({"main": Script(exec_after=500.0)})
+        pod = make_pod("web", hooked(pre_stop=EXEC), grace=300)
+        async with ring(tmp_path, pod, backend=backend) as node:
+            await node.running("web")
+            began = anyio.current_time()
+            for grace, at in ((200, 0), (10, 30), (100, 32)):
+                await anyio.sleep(began + at - anyio.current_time())
+                kill = KillOptions(grace=grace)
+                node.agent.parts.workers.update_pod(
+                    UpdatePodOptions(UpdateType.KILL, pod=pod, kill=kill)
+                )
+            await node.until(lambda: not node.ids("web"))
+            assert 38 < anyio.current_time() - began < 48
+            assert node.runtime.core.calls["ExecSync"] == 1
+            (cut,) = [r for r in node.agent.journal.select("web") if r.what == "PreStopHookCut"]
+            assert "grace period of 10s" in cut.why
+
+    async def test_a_container_that_ends_during_its_hook_does_not_stall_the_stop(
+        self, tmp_path: Path
+    ) -> None:
+        pause = LifecycleHandler(sleep=SleepAction(seconds=500))
+        backend = SimulatedBackend({"main": Script(exits=[(60.0, 0)])})
+        pod = make_pod("web", hooked(pre_stop=pause), grace=1000)
+        async with ring(tmp_path, pod, backend=backend) as node:
+            await node.running("web")
+            node.source.set()
+            await node.until(lambda: not node.containers("web"), 200)

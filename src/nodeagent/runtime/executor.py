@@ -29,7 +29,7 @@ from nodeagent.runtime.names import PodNames, find_container
 from nodeagent.runtime.reasons import ReasonCache
 from nodeagent.runtime.sandboxes import ReadySandbox, SandboxMaker
 from nodeagent.runtime.starting import ContainerStarter, StartRequest
-from nodeagent.runtime.stopping import Stopper, Victim
+from nodeagent.runtime.stopping import Stopper, Victim, hook_address
 
 
 class PodExecutor:
@@ -130,7 +130,8 @@ class PodExecutor:
         for kill in actions.containers_to_kill:
             record = self._status.by_id(kill.id)
             annotations = record.annotations if record is not None else {}
-            victim = Victim(kill.id, kill.name, annotations, kill.message, kill.reason)
+            address = hook_address(self._status, self._context.settings)
+            victim = Victim(kill.id, kill.name, annotations, kill.message, kill.reason, address)
             await self._stop(victim)
 
     async def _stop(self, victim: Victim, grace_override: int | None = None) -> None:
@@ -297,8 +298,9 @@ class PodExecutor:
                 f"{shown.reason}: {shown.message}",
                 container=name,
             )
-            text = shown.reason if error.from_image else shown.message
-            self._context.say(self._pod, "Warning", "Failed", f"Error: {text}", name)
+            if error.reason is not Waiting.POST_START:
+                text = shown.reason if error.from_image else shown.message
+                self._context.say(self._pod, "Warning", "Failed", f"Error: {text}", name)
             return
         self._context.note(
             "BackOff", self._uid, f"{shown.reason}: {shown.message}", None, container=name

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from nodeagent.model import ContainerID, PodUID
 from nodeagent.proto.runtime import v1
 
 Describe: TypeAlias = Callable[[], Awaitable[v1.StatusResponse]]
@@ -71,6 +72,11 @@ async def nothing_known() -> v1.StatusResponse:
     return v1.StatusResponse()
 
 
+def never_known(_uid: PodUID, _container_id: ContainerID) -> bool:
+    """Nobody looks."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookups:
     """Who is asked for what pods refer to.
@@ -79,8 +85,10 @@ class Lookups:
         describe: has the runtime describe itself.
         objects: ConfigMaps and Secrets.
         runtime_classes: handlers of runtime classes.
+        ended: whether a container is known to have ended, by pod and id.
     """
 
     describe: Describe = nothing_known
     objects: ObjectReader = field(default_factory=NoObjects)
     runtime_classes: RuntimeClasses = field(default_factory=NoRuntimeClasses)
+    ended: Callable[[PodUID, ContainerID], bool] = never_known

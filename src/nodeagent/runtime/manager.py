@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
 
 from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
@@ -21,10 +23,13 @@ from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist, nobody_cares
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
+from nodeagent.runtime.hooks import HookRunner
 from nodeagent.runtime.image_pulls import OnNote, no_note
 from nodeagent.runtime.images import ImageAccess, ImageManager
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
+from nodeagent.runtime.post_start import PostStarts
+from nodeagent.runtime.pre_stop import PreStops
 from nodeagent.runtime.reasons import ReasonCache
 from nodeagent.runtime.sandboxes import SandboxMaker
 from nodeagent.runtime.services import ContainerRuntime, ImagePuller
@@ -102,16 +107,22 @@ class RuntimeManager:
             on_note=on_note,
             access=access,
         )
-        self._stopper = Stopper(context)
+        hooks = HookRunner(context)
+        self._pre_stops = PreStops(context, hooks)
+        self._stopper = Stopper(context, self._pre_stops)
         self._executor = functools.partial(
             PodExecutor,
             context,
             SandboxMaker(context),
-            ContainerStarter(context, self._images),
+            ContainerStarter(context, self._images, PostStarts(context, hooks, self._stopper)),
             self._stopper,
             self._back_off,
             self.reasons,
         )
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Be home to hooks that outlive the call that began them, until cancelled."""
+        await self._pre_stops.run(task_status=task_status)
 
     async def sync_pod(
         self,
@@ -199,6 +210,7 @@ class RuntimeManager:
         self._images.forget_pod(uid)
         self._context.records.forget_pod(uid)
         self._context.userns.forget_pod(uid)
+        self._pre_stops.forget_pod(uid)
 
     def snapshot(self) -> dict[str, Any]:
         """What should survive a restart of the agent, JSON-able."""

@@ -43,6 +43,11 @@ class RuntimeMetrics:
             ["reason"],
             registry=registry,
         )
+        self.hook_fallbacks = Counter(
+            "kubelet_lifecycle_handler_http_fallbacks",
+            "HTTPS requests of hooks that a server without TLS answered",
+            registry=registry,
+        )
         self.ensure_image_requests = Counter(
             "kubelet_image_manager_ensure_image_requests",
             "Requests to make sure that an image is there",

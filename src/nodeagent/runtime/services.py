@@ -57,6 +57,12 @@ class ContainerRuntime(Protocol):
         """Remove a container."""
         ...
 
+    async def exec_sync(
+        self, container_id: str, cmd: Sequence[str], timeout: int = 0
+    ) -> v1.ExecSyncResponse:
+        """Run a command in a container to its end, without limit if ``timeout`` is 0."""
+        ...
+
     async def list_containers(
         self, where: v1.ContainerFilter | None = None
     ) -> Sequence[v1.Container]:

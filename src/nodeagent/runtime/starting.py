@@ -46,6 +46,7 @@ from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.hosts_file import write_hosts_file
 from nodeagent.runtime.images import EnsuredImage, ImageManager, ImageRequest
 from nodeagent.runtime.logs import container_log, link_log, make_log_dir, next_attempt, pod_log_dir
+from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.restart import runs_once
 from nodeagent.runtime.sandbox_config import pod_hostname
 from nodeagent.runtime.sandboxes import ReadySandbox
@@ -89,11 +90,15 @@ class ContainerStarter:
     Args:
         context: what the runtime side shares.
         images: makes sure that images are there.
+        post_starts: performs what containers want done after their start.
     """
 
-    def __init__(self, context: RuntimeContext, images: ImageManager) -> None:
+    def __init__(
+        self, context: RuntimeContext, images: ImageManager, post_starts: PostStarts
+    ) -> None:
         self._context = context
         self._images = images
+        self._post_starts = post_starts
 
     async def ensure_image(self, request: StartRequest) -> EnsuredImage:
         """Make sure that the container's image is there.
@@ -106,7 +111,7 @@ class ContainerStarter:
         )
 
     async def start(self, request: StartRequest, image: EnsuredImage) -> None:
-        """Start a container, or find that it runs already.
+        """Start a container and perform its hook, or find that it runs already.
 
         Raises:
             ContainerStartError: it does not run; the reason says which step failed.
@@ -116,6 +121,15 @@ class ContainerStarter:
             created = await self._create(request, image)
             if created is not None:
                 await self._run(request, created, began)
+        if created is not None:
+            address = self._address(request)
+            await self._post_starts.run(request.pod, request.container, created[0], address)
+
+    def _address(self, request: StartRequest) -> str:
+        ips = request.ips
+        if request.pod.spec.host_network:
+            ips = self._context.settings.node_ips
+        return ips[0] if ips else ""
 
     async def _create(
         self, request: StartRequest, image: EnsuredImage

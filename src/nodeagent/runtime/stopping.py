@@ -7,8 +7,15 @@ from dataclasses import dataclass
 
 import anyio
 
-from nodeagent.api import Pod
-from nodeagent.model import ContainerID, ContainerState, PodRuntimeStatus, SandboxID, SyncError
+from nodeagent.api import Container, Pod
+from nodeagent.model import (
+    ContainerID,
+    ContainerState,
+    PodRuntimeStatus,
+    PodUID,
+    SandboxID,
+    SyncError,
+)
 from nodeagent.model.actions import KillReason
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import NotFound, RpcError, Unavailable
@@ -16,6 +23,9 @@ from nodeagent.runtime import names
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import SyncReason, describe
 from nodeagent.runtime.grace import container_grace, stop_timeout
+from nodeagent.runtime.hooks import HookTarget, pre_stop_handler, restored
+from nodeagent.runtime.pre_stop import PreStops
+from nodeagent.runtime.settings import RuntimeSettings
 from nodeagent.runtime.stop_order import StopOrder, stops_after
 from nodeagent.runtime.strays import Strays
 
@@ -30,6 +40,7 @@ class Victim:
         annotations: what it carries, for when the spec is gone.
         message: text of the ``Killing`` event.
         reason: why, when the pod goes on.
+        address: the pod's address, where its hook asks; "" for none.
     """
 
     id: ContainerID
@@ -37,6 +48,7 @@ class Victim:
     annotations: dict[str, str]
     message: str
     reason: KillReason = KillReason.NONE
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +62,24 @@ class _Failure:
         return f"{self.what}: {describe(self.error)}"
 
 
-class Stopper:
-    """Stops containers and sandboxes."""
+def hook_address(status: PodRuntimeStatus, settings: RuntimeSettings) -> str:
+    """Where the pod can be reached; "" when it cannot."""
+    if status.sandboxes and status.sandboxes[0].host_network:
+        return settings.node_ips[0] if settings.node_ips else ""
+    return status.ips[0] if status.ips else ""
 
-    def __init__(self, context: RuntimeContext) -> None:
+
+class Stopper:
+    """Stops containers and sandboxes.
+
+    Args:
+        context: what the runtime side shares.
+        pre_stops: performs what containers want done before their end.
+    """
+
+    def __init__(self, context: RuntimeContext, pre_stops: PreStops) -> None:
         self._context = context
+        self._pre_stops = pre_stops
 
     async def stop_container(
         self,
@@ -83,6 +108,7 @@ class Stopper:
         if grace_override is not None:
             grace = grace_override
         began = anyio.current_time()
+        grace -= await self._pre_stop(pod, container, PodUID(uid), victim, grace)
         if order is not None and grace > 0:
             grace -= await order.wait_turn(victim.id, grace)
         timeout = stop_timeout(grace)
@@ -102,9 +128,22 @@ class Stopper:
             container=victim.name,
             id=victim.id,
         )
+        self._pre_stops.forget(victim.id)
         if order is not None:
             order.stopped(victim.id)
         context.acted(uid, "container killed")
+
+    async def _pre_stop(
+        self, pod: Pod | None, container: Container | None, uid: PodUID, victim: Victim, grace: int
+    ) -> int:
+        """Perform the container's hook within its grace; returns the seconds that it took."""
+        handler = pre_stop_handler(container, victim.annotations)
+        if handler is None or grace <= 0:
+            return 0
+        shown = str(names.PodNames.of(pod)) if pod is not None else uid
+        spec = container or restored(victim.name, victim.annotations)
+        target = HookTarget(uid, pod, shown, spec, victim.id, victim.address)
+        return await self._pre_stops.finish(target, handler, grace)
 
     async def kill_pod(
         self,
@@ -181,8 +220,9 @@ class Stopper:
     async def _all_of(
         self, status: PodRuntimeStatus, *, unseen: bool
     ) -> tuple[list[Victim], list[SandboxID]]:
+        address = hook_address(status, self._context.settings)
         victims = {
-            c.id: _victim(c.id, c.name, c.annotations)
+            c.id: _victim(c.id, c.name, c.annotations, address)
             for c in status.containers
             if c.state in (ContainerState.RUNNING, ContainerState.UNKNOWN)
         }
@@ -209,7 +249,7 @@ class Stopper:
             ):
                 cid = ContainerID(found.id)
                 name = found.labels.get(names.CONTAINER_NAME, "")
-                victims.setdefault(cid, _victim(cid, name, dict(found.annotations)))
+                victims.setdefault(cid, _victim(cid, name, dict(found.annotations), ""))
         for sandbox in await runtime.list_pod_sandbox(v1.PodSandboxFilter(label_selector=labels)):
             sandboxes.setdefault(SandboxID(sandbox.id))
 
@@ -220,5 +260,6 @@ def _cause(failures: Iterable[_Failure]) -> RpcError:
     return next((error for error in errors if isinstance(error, Unavailable)), errors[0])
 
 
-def _victim(cid: ContainerID, name: str, annotations: dict[str, str]) -> Victim:
-    return Victim(cid, name, annotations, f"Stopping container {name}")
+def _victim(cid: ContainerID, name: str, annotations: dict[str, str], address: str) -> Victim:
+    message = f"Stopping container {name}"
+    return Victim(cid, name, annotations, message, address=address)

@@ -29,7 +29,6 @@ from nodeagent.api import (
     Volume,
     VolumeMount,
 )
-from nodeagent.api.walk import set_fields
 
 
 class Treatment(enum.Enum):
@@ -60,11 +59,6 @@ def _one_of(*values: object) -> Allowed:
     return lambda value: value in values
 
 
-def _says_nothing(value: msgspec.Struct) -> bool:
-    """An object in which nothing is set changes nothing."""
-    return next(set_fields(value), None) is None
-
-
 def _of_kernel(amounts: Mapping[str, object]) -> bool:
     return all(n in ("cpu", "memory") or n.startswith("hugepages-") for n in amounts)
 
@@ -92,7 +86,7 @@ _CONTAINER: Final[Mapping[str, Rule]] = {
     "liveness_probe": _SUPPORTED,
     "readiness_probe": _SUPPORTED,
     "startup_probe": _SUPPORTED,
-    "lifecycle": _says_nothing,
+    "lifecycle": _SUPPORTED,
     "termination_message_path": _SUPPORTED,
     "termination_message_policy": _SUPPORTED,
     "image_pull_policy": _SUPPORTED,

@@ -150,7 +150,11 @@ class FakeRuntime:
         self._hangs: set[str] = set()
         self._ids = itertools.count(1)
         self._quiet = False
+        self.ip = "10.0.0.7"
         self.starts: Counter[str] = Counter()
+        self.execs: list[tuple[str, tuple[str, ...], int]] = []
+        self.exec_result = v1.ExecSyncResponse()
+        self.exec_seconds: dict[str, float] = {}
 
     def fail(self, method: str, error: RpcError, times: int = 1) -> None:
         """Let the next calls of a method fail before they have an effect."""
@@ -262,7 +266,7 @@ class FakeRuntime:
             assert other.config.metadata is not None
             if other.config.metadata == config.metadata:
                 raise AlreadyExists("the name is taken")
-        sandbox = Sandbox(f"s{next(self._ids)}", config, handler=runtime_handler)
+        sandbox = Sandbox(f"s{next(self._ids)}", config, ip=self.ip, handler=runtime_handler)
 
         def happen() -> None:
             self.sandboxes[sandbox.id] = sandbox
@@ -364,6 +368,18 @@ class FakeRuntime:
         made.stop_timeout = timeout
         await anyio.sleep(self.stop_seconds.get(_meta(made.config).name, 0))
         made.state, made.exit_code = EXITED, 137
+
+    async def exec_sync(
+        self, container_id: str, cmd: Sequence[str], timeout: int = 0
+    ) -> v1.ExecSyncResponse:
+        await self._enter("exec_sync")
+        made = self.containers[container_id]
+        self.execs.append((made.name, tuple(cmd), timeout))
+        await anyio.sleep(self.exec_seconds.get(made.name, 0))
+        if made.state is not RUNNING:
+            raise Unknown("the container does not run")
+        self._leave("exec_sync")
+        return self.exec_result
 
     async def remove_container(self, container_id: str) -> None:
         await self._enter("remove_container")
