@@ -103,6 +103,8 @@ class EventWatch:
                 feed = feeds.pop(0)
                 if await self._follow(feed):
                     feeds.append(feed)
+            self._trust.distrusted_at = None  # there is nobody left to be distrusted
+            self._set_pace()
             log.info("no_runtime_events", remedy="the relist finds every change")
             self._journal.record("pleg", "FeedsMissing", why="the runtime has no event feed")
             await anyio.sleep(self._settings.feed_retry)  # a newer runtime may have one
@@ -130,7 +132,6 @@ class EventWatch:
             self._trust.closed()
             self._proven = False
             self._set_pace()
-        self._trust.distrusted_at = None
         return False
 
     # -- what the feed says ----------------------------------------------------------------

@@ -324,6 +324,19 @@ async def test_the_next_feed_is_tried_when_one_is_not_believed() -> None:
         assert ring.pleg.healthy().events == "events from cri"
 
 
+async def test_a_feed_that_does_not_exist_does_not_whitewash_the_one_before() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", distrust: it lasts until a feed speaks."""
+    ring = Ring()
+    ring.lister.put(web())
+    cri, own = ScriptedFeed("cri"), ScriptedFeed("containerd", missing=True)
+    async with following(ring, cri, own):
+        ring.lister.set_state("u", "c-u", EXITED)
+        await anyio.sleep(5.0)
+        assert cri.followed
+        assert "quick relists instead" in ring.pleg.healthy().events
+        assert await relists_in(ring, 10) >= 40
+
+
 async def test_a_feed_that_loses_many_events_is_not_believed_although_it_speaks() -> None:
     """docs/behaviour/pleg.md, "Event feeds", distrust: three in a minute."""
     ring = Ring()
