@@ -101,7 +101,7 @@ async def simulated_runtime(
         process = await anyio.open_process(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
         )
-    async with _ended(process):
+    async with ended(process):
         child = RuntimeChild(process, f"unix://{path}")
         await child.line()
         yield child
@@ -201,13 +201,13 @@ async def agent(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
     child = AgentChild(process.pid, manifests, log, port, began)
-    async with _ended(process):
+    async with ended(process):
         await child.started(process)
         yield child
 
 
 @asynccontextmanager
-async def _ended(process: Process) -> AsyncIterator[None]:
+async def ended(process: Process) -> AsyncIterator[None]:
     """End the process on the way out: by the end of its input and SIGTERM, at last by SIGKILL."""
     try:
         yield

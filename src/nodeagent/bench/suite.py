@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from nodeagent.bench import burst, idle, inspection, react, relist, startup
+from nodeagent.bench import burst, idle, inspection, probes, react, relist, startup
 from nodeagent.bench.beds import Place
 from nodeagent.bench.figures import BenchError, Figures, not_measured
 from nodeagent.rpc import RpcError
@@ -33,6 +33,9 @@ class Sizes:
     react_pods: int = 50
     burst_pods: int = 50
     startups: int = 10
+    probe_pods: int = 100
+    probes: int = 3
+    probe_seconds: float = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,10 @@ async def _startup(sizes: Sizes, _real: Containerd) -> Figures:
     return await startup.run(sizes.startups)
 
 
+async def _probes(sizes: Sizes, _real: Containerd) -> Figures:
+    return await probes.run(sizes.probe_pods, sizes.probes, 1, sizes.probe_seconds)
+
+
 ROWS: Final[Mapping[str, Row]] = MappingProxyType(
     {
         "relist": _relist,
@@ -102,6 +109,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "burst": _burst,
         "burst containerd": _burst_real,
         "startup": _startup,
+        "probes": _probes,
     }
 )
 

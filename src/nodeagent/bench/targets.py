@@ -77,6 +77,8 @@ TARGETS: Final = (
     ),
     Target("burst", "agent_s / bare_s", at("ratio"), 1.15),
     Target("burst containerd", "agent_s / bare_s", at("ratio"), 1.15),
+    Target("probes", "late_p99_ms", at("late_p99_ms"), 100),
+    Target("probes", "cpu_percent", at("cpu_percent"), 100),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

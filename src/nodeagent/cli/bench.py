@@ -122,6 +122,19 @@ def startup(repeats: int, as_json: bool) -> None:
     show(_run(measured.run, repeats), as_json=as_json)
 
 
+@bench.command()
+@click.option("--pods", default=100, show_default=True, type=click.IntRange(1, 5000))
+@click.option("--probes", default=3, show_default=True, type=click.IntRange(1, 100))
+@click.option("--period", default=1, show_default=True, type=click.IntRange(1, 3600))
+@click.option("--seconds", default=15.0, show_default=True, type=click.FloatRange(1, 86_400))
+@_json
+def probes(pods: int, probes: int, period: int, seconds: float, as_json: bool) -> None:
+    """What probes cost, by kind, and how late they are."""
+    from nodeagent.bench import probes as measured
+
+    show(_run(measured.run, pods, probes, period, seconds), as_json=as_json)
+
+
 @bench.command(name="all")
 @_endpoint
 @_image

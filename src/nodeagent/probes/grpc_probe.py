@@ -16,7 +16,15 @@ from nodeagent.probes.address import (
     resolve_port,
     why,
 )
-from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown, unreachable
+from nodeagent.probes.outcome import (
+    MAX_TEXT,
+    Outcome,
+    Target,
+    failure,
+    success,
+    unknown,
+    unreachable,
+)
 from nodeagent.rpc import RpcError, Unimplemented, call_once
 
 _METHOD = "/grpc.health.v1.Health/Check"
@@ -62,6 +70,7 @@ async def _check(made: socket.socket, place: str, service: str) -> Outcome:
             HealthCheckResponse,
             authority=place,
             user_agent=USER_AGENT,
+            limit=MAX_TEXT,
         )
     except Unimplemented as error:
         protocol = "the grpc health protocol (grpc.health.v1.Health)"

@@ -71,7 +71,7 @@ class ProbeManager:
         self._tasks: TaskGroup | None = None
         self._born: float | None = None
         self.on_probe: Callable[[float], None] | None = None
-        """Told of each probe how many seconds after its due time it began."""
+        """Told, as each probe begins, when it was due."""
 
     @property
     def count(self) -> int:
@@ -233,7 +233,7 @@ class ProbeManager:
         with anyio.CancelScope() as worker.scope:
             async with self._prober.slot(worker.probe):
                 began = anyio.current_time()
-                self._note_start(began - worker.due)
+                self._note_start(worker.due, began)
                 outcome = await self._prober.probe(target)
         worker.scope = None
         worker.asking = False
@@ -250,10 +250,10 @@ class ProbeManager:
         self._take(worker, step, outcome.text)
         self._plan_next(worker)
 
-    def _note_start(self, late: float) -> None:
-        self._metrics.lateness.observe(late)
+    def _note_start(self, due: float, now: float) -> None:
+        self._metrics.lateness.observe(now - due)
         if self.on_probe is not None:
-            self.on_probe(late)
+            self.on_probe(due)
 
     def _plan_next(self, worker: Worker) -> None:
         now = anyio.current_time()

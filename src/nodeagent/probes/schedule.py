@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import math
+from contextlib import ExitStack
 from typing import Final, Generic, TypeVar
 
 import anyio
@@ -11,6 +13,11 @@ import anyio
 T = TypeVar("T")
 
 _SLACK: Final = 64
+
+
+def _whole(due: float) -> float:
+    """The next whole millisecond: a loop that counts those would else wake early, over and over."""
+    return math.ceil(due * 1000) / 1000
 
 
 class Schedule(Generic[T]):
@@ -53,14 +60,18 @@ class Schedule(Generic[T]):
 
     async def wait(self) -> None:
         """Return when the first item is due."""
+        loop = asyncio.get_running_loop()
         while True:
             first = self._first()
-            self._sleeping_until = math.inf if first is None else first[0]
-            if anyio.current_time() >= self._sleeping_until:
+            self._sleeping_until = math.inf if first is None else _whole(first[0])
+            if loop.time() >= self._sleeping_until:
                 await anyio.lowlevel.checkpoint()
                 return
             self._earlier = anyio.Event()
-            with anyio.CancelScope(deadline=self._sleeping_until):
+            with ExitStack() as timer:
+                if first is not None:
+                    handle = loop.call_at(self._sleeping_until, self._earlier.set)
+                    timer.callback(handle.cancel)
                 await self._earlier.wait()
 
     def _first(self) -> tuple[float, int, T] | None:

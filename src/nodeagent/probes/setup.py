@@ -13,15 +13,18 @@ from nodeagent.probes.tcp_probe import TcpProbe
 
 EXECS: Final = 16
 """Commands side by side: each is a process that the runtime has to start."""
-CALLS: Final = 64
-"""Connections side by side."""
-PATIENCE: Final = 0.5
-"""Seconds after which a probe that is still waited for lets the next one begin."""
+EXEC_PATIENCE: Final = 0.5
+"""Seconds after which a command that has not ended lets the next one begin."""
+CALLS: Final = 256
+"""Connections side by side: each is a descriptor for as long as it takes."""
+CALL_PATIENCE: Final = 0.1
+"""Seconds after which one that is still waited for lets the next one begin."""
 
 
 def make_prober(runtime: ExecRuntime, events: ProbeEvents) -> Prober:
     """A prober for all kinds of actions that are supported."""
-    execs, calls = PatientLimiter(EXECS, PATIENCE), PatientLimiter(CALLS, PATIENCE)
+    execs = PatientLimiter(EXECS, EXEC_PATIENCE)
+    calls = PatientLimiter(CALLS, CALL_PATIENCE)
     return Prober(
         {
             "http_get": (HttpProbe(), calls),

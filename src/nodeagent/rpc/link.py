@@ -8,6 +8,7 @@ can be nested in scopes and task groups like anything else.
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,7 +24,7 @@ from hyperframe.frame import GoAwayFrame
 
 from nodeagent.log import Log
 from nodeagent.rpc.corked import Corked
-from nodeagent.rpc.errors import Code, Internal, error_for
+from nodeagent.rpc.errors import Code, Internal, ResourceExhausted, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,11 +68,13 @@ def h2_settings(*, client_side: bool) -> H2Configuration:
     )
 
 
-def link_settings() -> Configuration:
-    """Window sizes, for either side."""
-    return Configuration(
+@functools.cache
+def link_settings(*, client_side: bool) -> Configuration:
+    """Window sizes, for either side. Checking them costs more than a small call."""
+    config = Configuration(
         http2_connection_window_size=_CONNECTION_WINDOW, http2_stream_window_size=_STREAM_WINDOW
     )
+    return config.__for_client__() if client_side else config.__for_server__()
 
 
 def frame(payload: bytes) -> bytes:
@@ -79,11 +82,16 @@ def frame(payload: bytes) -> bytes:
     return _PREFIX.pack(0, len(payload)) + payload
 
 
-async def read_frame(stream: Stream) -> bytes | None:
-    """Read one message from a stream; None at its end. There is no limit on its size.
+async def read_frame(stream: Stream, limit: int | None = None) -> bytes | None:
+    """Read one message from a stream; None at its end.
+
+    Args:
+        stream: the stream.
+        limit: bytes that the message may have; None for any size.
 
     Raises:
         Internal: the stream ends inside a message, or the message is compressed.
+        ResourceExhausted: the message is larger than allowed.
     """
     try:
         prefix = await stream.recv_data(_PREFIX.size)
@@ -92,6 +100,9 @@ async def read_frame(stream: Stream) -> bytes | None:
         compressed, length = _PREFIX.unpack(prefix)
         if compressed:
             raise Internal("the message is compressed, which was not negotiated")
+        if limit is not None and length > limit:
+            msg = f"the message has {length} bytes, more than {limit}"
+            raise ResourceExhausted(msg)
         payload = await stream.recv_data(length)
     except AssertionError as exc:  # grpclib's word for a stream that ends too early
         raise Internal("the stream ends inside a message") from exc
@@ -109,8 +120,7 @@ class Watched(H2Protocol):
     """
 
     def __init__(self, handler: AbstractHandler, *, client_side: bool) -> None:
-        config = link_settings()
-        config = config.__for_client__() if client_side else config.__for_server__()
+        config = link_settings(client_side=client_side)
         super().__init__(handler, config, h2_settings(client_side=client_side))
         self._loop = asyncio.get_running_loop()
         self.heard = 0
@@ -332,15 +342,15 @@ class Call(Stream):
         except StreamClosedError:
             log.debug("answered_before_the_request_was_sent")
 
-    async def receive(self) -> bytes | None:
+    async def receive(self, limit: int | None = None) -> bytes | None:
         """Wait for one message of the reply; None when there are no more.
 
         Raises:
-            RpcError: the server answered with an error status.
+            RpcError: the server answered with an error status, or with more than ``limit`` bytes.
         """
         headers = dict(await self.recv_headers())
         _check_headers(headers)
-        payload = await read_frame(self)
+        payload = await read_frame(self, limit)
         if payload is None:
             await self.finish()
         return payload

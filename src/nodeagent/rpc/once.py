@@ -28,6 +28,7 @@ async def call_once(
     *,
     authority: str,
     user_agent: str,
+    limit: int,
 ) -> Reply:
     """Make one call over a connected socket, and close it.
 
@@ -40,6 +41,7 @@ async def call_once(
         reply: the type of the answer.
         authority: whom the call is for, ``host:port``.
         user_agent: who calls.
+        limit: bytes that the answer may have.
 
     Raises:
         RpcError: the call failed, or the other side does not speak gRPC.
@@ -58,7 +60,7 @@ async def call_once(
             with CancelScope() as scope:
                 call = Call(link, scope)
                 await call.send(headers, wire.encode(request))
-                data = await call.receive()
+                data = await call.receive(limit)
                 if data is not None:
                     await call.finish()
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nodeagent.bench import burst, idle, inspection, react, startup, suite
+from nodeagent.bench import burst, idle, inspection, probes, react, startup, suite
 from nodeagent.bench.beds import Place
 from nodeagent.bench.children import agent, simulated_runtime, work_dir
 from nodeagent.bench.figures import NOT_MEASURED, BenchError
@@ -127,6 +127,19 @@ def test_the_start_is_timed_and_says_what_is_loaded() -> None:
     positive(figures, "startup_ms", "startup_p50_ms", "startup_p99_ms", "modules")
     assert figures["kubernetes_asyncio_imported"] is False
     assert figures["cryptography_imported"] is False
+
+
+def test_probes_are_timed_together_and_by_kind() -> None:
+    figures = measured(probes.run(2, 4, 1, 1.5))
+    for row in (figures, *(figures[kind] for kind in probes.KINDS)):
+        positive(row, "probes_per_s", "cpu_us_per_probe", "late_p99_ms", "fds_begin")
+        assert row["failed"] == 0
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 1, 1.0), (1, 0, 1, 1.0), (1, 1, 0, 1.0), (1, 1, 1, 0.0)])
+def test_no_probes_are_no_measure(sizes: tuple[int, int, int, float]) -> None:
+    with pytest.raises(ValueError, match="no measure"):
+        measured(probes.run(*sizes))
 
 
 def test_an_agent_that_does_not_start_is_named_with_what_it_said() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from grpclib.const import Status
+from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server
 from tests.unit.probes.servers import (
@@ -34,6 +34,7 @@ from nodeagent.probes.http_probe import HttpProbe
 from nodeagent.probes.outcome import Outcome
 from nodeagent.probes.tcp_probe import TcpProbe
 from nodeagent.proto.grpc.health import v1 as health
+from nodeagent.proto.runtime import v1
 from nodeagent.testing import make_container
 
 pytestmark = pytest.mark.anyio
@@ -212,6 +213,22 @@ async def test_bg6_what_is_no_grpc_is_failure(reply: bytes) -> None:
         outcome = await ask(port)
         assert outcome.result is FAILURE
         assert outcome.text.startswith("error: health rpc probe failed: ")
+
+
+async def test_bg6_a_flood_is_cut() -> None:
+    class Flood:
+        def __mapping__(self) -> dict[str, Handler]:
+            async def answer(stream: Any) -> None:
+                await stream.recv_message()
+                await stream.send_message(v1.VersionResponse(version="x" * 20_000_000))
+
+            kind = Cardinality.UNARY_UNARY
+            return {CHECK: Handler(answer, kind, health.HealthCheckRequest, v1.VersionResponse)}
+
+    async with grpc_server(Flood()) as port:
+        outcome = await ask(port)
+    assert outcome.result is FAILURE
+    assert "20000005 bytes" in outcome.text
 
 
 async def test_bg6_an_error_of_the_service_is_failure() -> None:
