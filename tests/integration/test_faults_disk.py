@@ -8,18 +8,22 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import aiohttp
 import anyio
 import pytest
 from broken_disk import BrokenDisk
+from command import Command, command
 from killing import KillHooks, World, running, world
 from ring import Ring, phase
 
 from nodeagent import AgentConfig, NodeAgent, StartError
-from nodeagent.embedded import Script, SimulatedBackend
+from nodeagent.embedded import Embedded, Script, SimulatedBackend, serve_embedded
+from nodeagent.embedded.records import ContainerRecord, RunState
 from nodeagent.server.health import Level
 from nodeagent.testing import MemorySource, make_pod
 
@@ -233,3 +237,55 @@ async def test_an_agent_starts_on_a_full_disk(
         assert node.effects("StartContainer") == 3
         disk.repair()
         await node.until(lambda _ring: health(node)["storage"] == (Level.OK, ""), 10)
+
+
+@pytest.mark.realtime
+async def test_an_agent_without_descriptors_stops_no_pod(tmp_path: Path) -> None:
+    backend, socket = SimulatedBackend(), tmp_path / "cri.sock"
+    async with (
+        serve_embedded(socket, backend) as runtime,
+        command(tmp_path) as agent,
+        aiohttp.ClientSession(f"http://127.0.0.1:{agent.health}") as session,
+    ):
+        for name in ("calm", "crash"):
+            agent.put(f"{name}.yaml", manifest(name))
+        await agent.start(
+            f"--container-runtime-endpoint=unix://{socket}", "--file-check-frequency=1s"
+        )
+        await agent.runs("calm-n1")
+        await agent.runs("crash-n1")
+        records = {r.config.labels["io.kubernetes.pod.name"]: r for r in containers(runtime)}
+
+        async def told(path: str, *texts: str) -> bool:
+            """Asks over the one connection that is open already."""
+            async with session.get(path) as reply:
+                answer = await reply.text()
+            return all(text in answer for text in texts)
+
+        assert await told("/healthz", "ok")
+        _, most = resource.prlimit(agent.running.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(agent.running.pid, resource.RLIMIT_NOFILE, (1, most))
+        agent.put("late.yaml", manifest("late"))
+        backend.end(records["crash-n1"], 1)
+        cause = "Too many open files"
+        await agent.until(lambda: told("/healthz?verbose", "manifests ok, degraded", cause))
+        await agent.until(lambda: told("/healthz?verbose", "storage ok, degraded", cause))
+        await agent.until(lambda: told("/debug/journal", "CheckpointNotSaved", cause))
+        assert await told("/healthz", "ok")
+        assert not runtime.core.calls.get("StopContainer")
+        assert records["calm-n1"].state is RunState.RUNNING
+        resource.prlimit(agent.running.pid, resource.RLIMIT_NOFILE, (most, most))
+        await agent.runs("late-n1")
+        await agent.until(lambda: restarted(agent, "crash-n1"))
+        await agent.until(lambda: told("/healthz?verbose", "manifests ok\n", "storage ok\n"))
+        assert records["calm-n1"].state is RunState.RUNNING
+        assert not runtime.core.calls.get("StopContainer")
+
+
+def containers(runtime: Embedded) -> list[ContainerRecord]:
+    return list(runtime.core.state.containers.values())
+
+
+async def restarted(agent: Command, pod: str) -> bool:
+    status = await agent.container(pod)
+    return status.get("restartCount") == 1 and status.get("ready", False)
