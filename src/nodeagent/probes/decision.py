@@ -156,7 +156,10 @@ def decide(
         return Step(memory, Do.WAIT if seen.returns else Do.STOP, ProbeResult.FAILURE)
     if seen.deleting and kind is not ProbeKind.READINESS:
         return Step(memory, Do.STOP, ProbeResult.SUCCESS)
-    if delayed or seen.started == (kind is ProbeKind.STARTUP):
+    if kind is ProbeKind.STARTUP and seen.started:
+        # Known from an agent before this one, perhaps; what waits for it reads the result.
+        return Step(memory, result=ProbeResult.SUCCESS)
+    if delayed or (kind is not ProbeKind.STARTUP and not seen.started):
         return Step(memory)
     return Step(memory, Do.PROBE)
 

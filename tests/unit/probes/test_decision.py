@@ -75,15 +75,15 @@ def test_bt8_the_deletion_of_the_pod_ends_liveness_and_startup() -> None:
 
 
 @each_kind
-def test_bt9_nobody_is_asked_within_the_initial_delay(kind: ProbeKind) -> None:
+def test_bt10_nobody_is_asked_within_the_initial_delay(kind: ProbeKind) -> None:
     seen = replace(UP, started=kind is not STARTUP)
     assert decide(kind, KNOWN, seen, delayed=True) == Step(KNOWN)
     assert decide(kind, KNOWN, seen, delayed=False) == Step(KNOWN, Do.PROBE)
 
 
-def test_bt10_bt11_bt12_startup_comes_before_the_others() -> None:
+def test_bt9_bt11_bt12_startup_comes_before_the_others() -> None:
     not_started = replace(UP, started=False)
-    assert decide(STARTUP, KNOWN, UP) == Step(KNOWN)
+    assert decide(STARTUP, KNOWN, UP) == Step(KNOWN, result=SUCCESS)
     assert decide(STARTUP, KNOWN, not_started) == Step(KNOWN, Do.PROBE)
     for kind in (LIVENESS, READINESS):
         assert decide(kind, KNOWN, not_started) == Step(KNOWN)
@@ -202,8 +202,10 @@ class Rules:
             if seen.deleting and self.kind in (LIVENESS, STARTUP):
                 self.gone, self.result = True, SUCCESS
                 return False
-            turn = not seen.started if self.kind is STARTUP else seen.started
-            return turn and not delayed
+            if self.kind is STARTUP and seen.started:
+                self.result = SUCCESS
+                return False
+            return (seen.started or self.kind is STARTUP) and not delayed
         if seen.ended:
             self.result = FAILURE
             self.gone = not seen.returns
