@@ -10,6 +10,7 @@ import click
 from nodeagent._version import __version__
 from nodeagent.cli.bench import bench
 from nodeagent.cli.embedded import embedded_runtime
+from nodeagent.cli.gc import gc
 from nodeagent.cli.run import describe, run
 from nodeagent.config import ConfigError
 
@@ -25,6 +26,7 @@ def cli() -> None:
 cli.add_command(run)
 cli.add_command(embedded_runtime)
 cli.add_command(bench)
+cli.add_command(gc)
 
 
 def main(args: list[str] | None = None) -> None:

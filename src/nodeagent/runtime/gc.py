@@ -137,6 +137,11 @@ class ContainerGC:
             self._events.node_event("Warning", "ContainerGCFailed", text)
         return Collected(containers, sandboxes, log_dirs, tuple(failures))
 
+    def assume_ages(self, ages: Mapping[ContainerID, float]) -> None:
+        """Count containers as first seen so many seconds ago."""
+        now = anyio.current_time()
+        self._first_seen |= {cid: now - max(age, 0.0) for cid, age in ages.items()}
+
     def _plan_containers(self, pods: Sequence[RuntimePod]) -> list[DoomedContainer]:
         self._note_ages(pods)
         dead = dead_containers(pods, self._old_enough)

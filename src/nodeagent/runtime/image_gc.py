@@ -246,6 +246,10 @@ class ImageGC:
             raise ImageGCError(msg)
         return freed
 
+    def unused(self) -> list[DoomedImage]:
+        """All images that may go when space is needed; :meth:`look` must have been called."""
+        return self._for_space(anyio.current_time())
+
     async def free(self, wanted: int | None = None) -> tuple[int, list[str]]:
         """Remove unused images, least recently used first, whatever the disk.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -206,12 +206,6 @@ class PullRecords:
                 await self._remove("pulled", _file_name(ref))
             self._count()
 
-    async def pulled_at(self) -> dict[str, float]:
-        """When records were last written, by image id, in seconds since 1970."""
-        async with self._lock:
-            await self._load()
-            return dict(_times(self._records.values()))
-
     async def _settle(self, image: str) -> None:
         self._intents[image] -= 1
         if self._intents[image] <= 0:
@@ -288,6 +282,12 @@ class FoundRecords:
     unreadable: tuple[str, ...]
     complete: bool
 
+    def times(self) -> Iterator[tuple[str, float]]:
+        """When each record was last written, by image id, in seconds since 1970."""
+        for record in self.records.values():
+            with contextlib.suppress(ValueError):
+                yield record.image_ref, parse_time(record.last_updated_time).timestamp()
+
 
 def read_records(directory: Path) -> FoundRecords:
     """Read all files. Blocking; what cannot be read is logged."""
@@ -319,12 +319,6 @@ def _decoded(directory: Path, kind: type[T]) -> Iterator[tuple[str, T | None]]:
         except (OSError, msgspec.DecodeError, RecursionError) as error:
             log.warning("pull_record_unreadable", file=str(directory / name), cause=str(error))
             yield name, None
-
-
-def _times(records: Iterable[PulledRecord]) -> Iterator[tuple[str, float]]:
-    for record in records:
-        with contextlib.suppress(ValueError):
-            yield record.image_ref, parse_time(record.last_updated_time).timestamp()
 
 
 def _file_name(subject: str) -> str:
