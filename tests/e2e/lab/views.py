@@ -15,6 +15,7 @@ class ContainerView:
         reason: of the state.
         message: of the state.
         last_exit_code: of the previous run, None when there was none.
+        exit_code: of this run, None while it has not ended.
     """
 
     id: str
@@ -25,6 +26,7 @@ class ContainerView:
     restarts: int
     image: str
     last_exit_code: int | None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class PodView:
     containers: Mapping[str, ContainerView]
     conditions: Mapping[str, str]
     why: str = field(repr=False)
+    inits: Mapping[str, ContainerView] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
@@ -50,6 +53,10 @@ class PodView:
         """The status of one container; empty while there is none."""
         return self.containers.get(name, _NO_CONTAINER)
 
+    def init(self, name: str) -> ContainerView:
+        """The status of one init container; empty while there is none."""
+        return self.inits.get(name, _NO_CONTAINER)
+
 
 _NO_CONTAINER = ContainerView(
     "", "", "", "", ready=False, restarts=0, image="", last_exit_code=None
@@ -60,8 +67,9 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
     """The view of one item of a PodList."""
     status = pod.get("status", {})
     statuses = status.get("containerStatuses") or []
+    inits = status.get("initContainerStatuses") or []
     conditions = status.get("conditions") or []
-    texts = [status, *conditions, *(_state(item)[1] for item in statuses)]
+    texts = [status, *conditions, *(_state(item)[1] for item in (*inits, *statuses))]
     return PodView(
         name=pod["metadata"]["name"],
         uid=pod["metadata"].get("uid", ""),
@@ -69,6 +77,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         pod_ip=status.get("podIP", ""),
         containers={item["name"]: _container_view(item) for item in statuses},
         conditions={item["type"]: item["status"] for item in conditions},
+        inits={item["name"]: _container_view(item) for item in inits},
         why="\n".join(f"{text.get('reason', '')}: {text.get('message', '')}" for text in texts),
     )
 
@@ -85,6 +94,7 @@ def _container_view(item: Mapping[str, Any]) -> ContainerView:
         restarts=item.get("restartCount", 0),
         image=item.get("image", ""),
         last_exit_code=None if last is None else last.get("exitCode", 0),
+        exit_code=detail.get("exitCode", 0) if state == "terminated" else None,
     )
 
 
