@@ -25,6 +25,7 @@ from nodeagent.clock import Clock, SystemClock
 from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
+from nodeagent.intake import WatchedSource
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID
@@ -39,6 +40,7 @@ from nodeagent.sources.checkpoint import ManifestCheckpoint
 from nodeagent.sources.fetch import Fetcher
 from nodeagent.sources.origin import UrlOrigin
 from nodeagent.sources.verdict_report import ManifestMetrics
+from nodeagent.watch import Watch, watched
 
 log = Log("agent")
 
@@ -83,10 +85,13 @@ class NodeAgent:
         self.registry = registry or CollectorRegistry()
         self._clock = clock or SystemClock()
         self.journal = Journal(config.journal_size, clock=self._clock)
+        watch = Watch(self.journal)
         self._own_runtime = (
-            (runtime, images) if runtime is not None and images is not None else None
+            (watched(runtime, watch), watched(images, watch))
+            if runtime is not None and images is not None
+            else None
         )
-        self._extra_sources = tuple(sources)
+        self._extra_sources = tuple(WatchedSource(source, watch) for source in sources)
         self.left_running: tuple[PodUID, ...] = ()
         self._parts: Parts | None = None
         self._stack: AsyncExitStack | None = None
@@ -135,7 +140,7 @@ class NodeAgent:
     async def ready(self) -> None:
         """Return when every source has spoken and PLEG has looked at the runtime once."""
         parts = self._running_parts()
-        with self.journal.follower() as records:
+        with self.journal.follower(name="") as records:
             while not (parts.sources_ready.all_ready() and parts.pleg.last_relist is not None):
                 with anyio.move_on_after(0.5):
                     await records.receive()

@@ -20,6 +20,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
+from nodeagent.intake import running_sources
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
@@ -113,13 +114,8 @@ class Parts:
             await ring.start(self.housekeeping.run)
             await ring.start(self.loop.run)
             await ring.start(self.events.run)
-            async with anyio.create_task_group() as intake:
-                for source in self.sources:
-                    await intake.start(source.run, self.mux.publish)
-                try:
-                    yield
-                finally:
-                    intake.cancel_scope.cancel()
+            async with running_sources(self.sources, self.mux.publish, self.journal):
+                yield
             if self.config.stop_pods_on_exit:
                 await self._stop_pods()
             ring.cancel_scope.cancel()

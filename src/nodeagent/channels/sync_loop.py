@@ -30,6 +30,7 @@ from nodeagent.model import (
     ProbeResult,
     ProbeUpdate,
 )
+from nodeagent.watch import Watch
 
 log = Log("sync_loop")
 
@@ -153,6 +154,8 @@ class SyncLoop:
         self._housekeeping_period = housekeeping_period
         self._health_limit = health_limit
         self._journal = journal or Journal()
+        self._watch = Watch(self._journal)
+        self._handler_name = type(handler).__qualname__
         self.last_turn: float | None = None
         """Loop time at which the last item was handled."""
 
@@ -179,7 +182,8 @@ class SyncLoop:
     async def _drain(self, channel: Channel[T_], handle: Callable[[T_], None]) -> None:
         async for item in channel:
             try:
-                handle(item)
+                with self._watch.call(f"{self._handler_name} for the channel {channel.name}"):
+                    handle(item)
             except Exception as error:  # noqa: BLE001 - one bad item must not stop the ring
                 log.fault("handler_failed", error, channel=channel.name, item=_brief(item))
                 self._journal.record("loop", "HandlerFailed", why=repr(error), channel=channel.name)

@@ -17,6 +17,9 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from nodeagent.clock import Clock, SystemClock
+from nodeagent.log import Log
+
+log = Log("journal")
 
 _AT_LEAST: Final = 16
 """Records of a pod that are not given up for those of other pods."""
@@ -70,7 +73,8 @@ class Journal:
         self._size = size
         self._time_ns = (clock or SystemClock()).time_ns
         self._monotonic = monotonic
-        self._followers: list[MemoryObjectSendStream[JournalRecord]] = []
+        self._followers: dict[MemoryObjectSendStream[JournalRecord], str] = {}
+        self._slow = {""}
         self._seq = 0
         self.missed = 0
         """Records that a slow follower did not get."""
@@ -108,11 +112,13 @@ class Journal:
             index.append(record)
             if self._indexed > self._most_indexed():
                 self._shorten()
-        for follower in self._followers:
+        for follower, name in self._followers.items():
             try:
                 follower.send_nowait(record)
             except anyio.WouldBlock:
                 self.missed += 1
+                if name not in self._slow:
+                    self._say_slow(name)
             except anyio.BrokenResourceError:
                 # Its reader closed the stream early; whoever writes must not suffer for it.
                 continue
@@ -177,20 +183,40 @@ class Journal:
             shown["name"] = self._names[record.pod]
         return shown
 
+    def _say_slow(self, name: str) -> None:
+        self._slow.add(name)
+        log.warning(
+            "follower_slow",
+            follower=name,
+            remedy="it misses records: read faster, or ask for a larger backlog",
+        )
+
     @contextmanager
-    def follower(self, backlog: int = 1024) -> Iterator[MemoryObjectReceiveStream[JournalRecord]]:
-        """A stream of the records written from now on."""
+    def follower(
+        self, backlog: int = 1024, *, name: str = "a follower of the journal"
+    ) -> Iterator[MemoryObjectReceiveStream[JournalRecord]]:
+        """A stream of the records written from now on.
+
+        Args:
+            backlog: records that it may be behind; it misses those that come then.
+            name: what it is called in a warning when it misses some, said once; "" for none.
+        """
         send, receive = anyio.create_memory_object_stream[JournalRecord](backlog)
-        self._followers.append(send)
+        self._followers[send] = name
         try:
             with receive:
                 yield receive
         finally:
-            self._followers.remove(send)
+            del self._followers[send]
             send.close()
 
-    async def follow(self, backlog: int = 1024) -> AsyncGenerator[JournalRecord, None]:
-        """Iterate over the records written from now on (wrap in ``aclosing``)."""
-        with self.follower(backlog) as stream:
+    async def follow(
+        self, backlog: int = 1024, *, name: str = "a follower of the journal"
+    ) -> AsyncGenerator[JournalRecord, None]:
+        """Iterate over the records written from now on (wrap in ``aclosing``).
+
+        Args are those of :meth:`follower`.
+        """
+        with self.follower(backlog, name=name) as stream:
             async for record in stream:
                 yield record

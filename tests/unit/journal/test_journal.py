@@ -260,7 +260,7 @@ async def test_following_wakes_at_each_record_and_ends_with_its_reader() -> None
         assert seen == ["a"]
         journal.record("t", "stop")
     assert seen == ["a", "stop"]
-    assert journal._followers == []
+    assert not journal._followers
 
 
 async def test_a_cancelled_reader_follows_no_more() -> None:
@@ -269,10 +269,10 @@ async def test_a_cancelled_reader_follows_no_more() -> None:
         async with aclosing(journal.follow()) as records:
             async for _ in records:
                 pass
-    assert journal._followers == []
+    assert not journal._followers
     with contextlib.suppress(ValueError), journal.follower():
         raise ValueError
-    assert journal._followers == []
+    assert not journal._followers
 
 
 async def test_the_real_clocks_are_the_default() -> None:
@@ -281,3 +281,17 @@ async def test_the_real_clocks_are_the_default() -> None:
     (record,) = journal.select()
     assert journal.now - record.at >= 0
     assert record.wall_ns > 1_600_000_000 * 10**9
+
+
+async def test_a_reader_that_misses_records_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal = Journal()
+    with journal.follower(1, name="mine") as mine, journal.follower(1, name="") as quiet:
+        for number in range(5):
+            journal.record("t", str(number))
+        assert (mine.receive_nowait().what, quiet.receive_nowait().what) == ("0", "0")
+    assert journal.missed == 8
+    assert [(r.getMessage(), r.fields["follower"]) for r in caplog.records] == [  # type: ignore[attr-defined]
+        ("follower_slow", "mine")
+    ]

@@ -1,0 +1,83 @@
+"""Running the pod sources, those of an embedder's own among them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskGroup, TaskStatus
+
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import Snapshot
+from nodeagent.sources import Publish, Source
+from nodeagent.watch import Watch
+
+log = Log("sources")
+
+PATIENCE: Final = 10.0
+"""Seconds that the start of the agent waits for a source."""
+
+
+class WatchedSource:
+    """A source that is named in a warning when it holds up the event loop.
+
+    Args:
+        source: the source.
+        watch: measures it.
+    """
+
+    def __init__(self, source: Source, watch: Watch) -> None:
+        self.name = source.name
+        self._source = source
+        self._watch = watch
+
+    async def run(
+        self, publish: Publish, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
+    ) -> None:
+        """Run it; what the ring does with its snapshots does not count as its own."""
+
+        async def handed_on(snapshot: Snapshot) -> None:
+            await steps.of_others(publish(snapshot))
+
+        name = f"{type(self._source).__qualname__}.run of the source {self.name}"
+        steps = self._watch.steps(name, self._source.run(handed_on, task_status=task_status))
+        await steps
+
+
+@asynccontextmanager
+async def running_sources(
+    sources: Sequence[Source], publish: Publish, journal: Journal, *, patience: float = PATIENCE
+) -> AsyncIterator[None]:
+    """Run sources side by side; each has started inside, or had ``patience`` seconds for it.
+
+    One that takes longer is named and not waited for: the ring turns without it.
+    """
+    async with anyio.create_task_group() as tasks:
+        started = {source.name: anyio.Event() for source in sources}
+        for source in sources:
+            tasks.start_soon(_start, tasks, source, publish, started[source.name])
+        with anyio.move_on_after(patience):
+            for event in started.values():
+                await event.wait()
+        for name, event in started.items():
+            if not event.is_set():
+                journal.record("sources", "SlowToStart", "", name, patience, source=name)
+                log.warning(
+                    "source_slow_to_start",
+                    source=name,
+                    seconds=patience,
+                    remedy="the agent runs without it until it calls task_status.started()",
+                )
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+async def _start(tasks: TaskGroup, source: Source, publish: Publish, started: anyio.Event) -> None:
+    await tasks.start(source.run, publish)
+    started.set()
