@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from prometheus_client import CollectorRegistry
+
 from nodeagent.cri import RuntimeService
 from nodeagent.cri.pods import PodLister
-from nodeagent.log import Log
-from nodeagent.model import PodUID
+from nodeagent.model import PodUID, SyncError
 from nodeagent.pods.housekeeping import Sweep
+from nodeagent.pods.metrics import PodMetrics
 from nodeagent.probes import ProbeManager
 from nodeagent.rpc import NotFound
 from nodeagent.runtime.gc import ContainerGC
 from nodeagent.volumes import VolumeManager
-
-log = Log("cleanup")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class CleanUp:
         volumes: removes pods' directories.
         probes: probes pods.
         forget: each is told of a pod that is gone for good.
+        metrics: gauges.
     """
 
     runtime: RuntimeService
@@ -37,6 +38,7 @@ class CleanUp:
     volumes: VolumeManager
     probes: ProbeManager
     forget: Sequence[Callable[[PodUID], None]]
+    metrics: PodMetrics = field(default_factory=lambda: PodMetrics(CollectorRegistry()))
     _known: set[PodUID] = field(default_factory=set)
 
     async def purge(self, uid: PodUID) -> None:
@@ -61,10 +63,23 @@ class CleanUp:
                 continue
 
     async def directories(self, sweep: Sweep) -> None:
-        """Remove directories of pods that are nobody's."""
-        for uid in await self.volumes.pods_on_disk():
-            if sweep.is_orphan(uid):
+        """Remove directories of pods that are nobody's.
+
+        Raises:
+            SyncError: some are left; the others have gone all the same.
+        """
+        orphans = [uid for uid in await self.volumes.pods_on_disk() if sweep.is_orphan(uid)]
+        failures: list[SyncError] = []
+        for uid in orphans:
+            try:
                 await self.volumes.unmount(uid)
+            except SyncError as error:
+                failures.append(error)
+        self.metrics.orphan_volumes_cleaned.set(len(orphans) - len(failures))
+        self.metrics.orphan_volumes_errors.set(len(failures))
+        if failures:
+            text = "; ".join(str(failure) for failure in failures)
+            raise SyncError(text, reason=failures[0].reason)
 
     async def memory(self, sweep: Sweep) -> None:
         """Drop what is remembered of pods that are nobody's."""
@@ -82,6 +97,4 @@ class CleanUp:
 
     async def collect_garbage(self, _all_sources: bool) -> None:
         """Remove dead containers, unused sandboxes and log directories."""
-        result = await self.gc.collect()
-        if result.failures:
-            log.warning("gc_incomplete", failures=len(result.failures), first=result.failures[0])
+        await self.gc.collect()

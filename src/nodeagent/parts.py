@@ -301,6 +301,7 @@ def build_parts(
         volumes=volumes,
         probes=probes,
         forget=(runtime_manager.forget_pod, events.forget_pod),
+        metrics=metrics,
     )
     housekeeping = Housekeeping(
         manager,

@@ -24,8 +24,9 @@ from nodeagent.cri import (
 )
 from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
-from nodeagent.model import PodRuntimeStatus, PodUID
+from nodeagent.model import HandlerFeatures, PodRuntimeStatus, PodUID, RuntimeFeatures
 from nodeagent.node import RuntimeInfo
+from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 
 if TYPE_CHECKING:
@@ -161,4 +162,24 @@ async def poll_status(runtime: RuntimeService) -> RuntimeInfo:
     return RuntimeInfo(
         problem("RuntimeReady", "container runtime not ready"),
         problem("NetworkReady", "container runtime network not ready"),
+        runtime_features(reply),
+    )
+
+
+def runtime_features(reply: v1.StatusResponse) -> RuntimeFeatures:
+    """What a runtime says that it can do; handlers are sorted by name."""
+    none = v1.RuntimeHandlerFeatures()
+    handlers = [
+        HandlerFeatures(
+            handler.name,
+            (handler.features or none).recursive_read_only_mounts,
+            (handler.features or none).user_namespaces,
+        )
+        for handler in reply.runtime_handlers
+    ]
+    own = reply.features or v1.RuntimeFeatures()
+    return RuntimeFeatures(
+        tuple(sorted(handlers, key=lambda handler: handler.name)),
+        own.supplemental_groups_policy,
+        own.user_namespaces_host_network,
     )

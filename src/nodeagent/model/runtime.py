@@ -149,3 +149,31 @@ class PodRuntimeStatus:
     def has_ready_sandbox(self) -> bool:
         """Whether any sandbox is ready."""
         return any(s.state is SandboxState.READY for s in self.sandboxes)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerFeatures:
+    """What one handler of the runtime can do.
+
+    Attributes:
+        name: "" for the default one.
+    """
+
+    name: str = ""
+    recursive_read_only_mounts: bool = False
+    user_namespaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFeatures:
+    """What the runtime can do, as it says of itself.
+
+    Attributes:
+        handlers: by name, sorted; empty when it does not say.
+        supplemental_groups_policy: whether it honours the policy of supplemental groups.
+        user_namespaces_host_network: whether pods on the host network may have user namespaces.
+    """
+
+    handlers: tuple[HandlerFeatures, ...] = ()
+    supplemental_groups_policy: bool = False
+    user_namespaces_host_network: bool = False

@@ -15,10 +15,12 @@ from anyio.abc import TaskStatus
 
 from nodeagent.journal import Journal
 from nodeagent.log import Log
+from nodeagent.model import RuntimeFeatures
 
 log = Log("runtime_state")
 
 NETWORK_UNKNOWN: Final = "network state unknown"
+_NO_FEATURES: Final = RuntimeFeatures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,12 @@ class RuntimeInfo:
     Attributes:
         runtime_error: why the runtime is not ready.
         network_error: why its network is not ready.
+        features: what it can do.
     """
 
     runtime_error: str = ""
     network_error: str = ""
+    features: RuntimeFeatures = _NO_FEATURES
 
 
 class RuntimeStatusSource(Protocol):
@@ -83,6 +87,8 @@ class RuntimeState:
         self._was_ready = False
         self.changed = anyio.Event()
         """Set, and replaced, each time readiness changes."""
+        self.features = _NO_FEATURES
+        """What the runtime said last that it can do, when it was ready."""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Poll until cancelled; ready after the first answer, good or bad."""
@@ -106,6 +112,7 @@ class RuntimeState:
             self._runtime_error = info.runtime_error
             if not info.runtime_error:
                 self._last_good = anyio.current_time()
+                self._note_features(info.features)
         self._asked_at = None
         self._publish()
 
@@ -120,6 +127,13 @@ class RuntimeState:
                 log.info("network_ready")
             self._journal.record("runtime", what, why=cause)
         self._network_error = cause
+
+    def _note_features(self, features: RuntimeFeatures) -> None:
+        if features != self.features:
+            handlers = [handler.name for handler in features.handlers]
+            log.info("runtime_features", handlers=",".join(handlers) or "none named")
+            self._journal.record("runtime", "RuntimeFeatures", "", "", None, handlers=handlers)
+        self.features = features
 
     def _note_poll_error(self, text: str, began: float) -> None:
         if not self._poll_error:

@@ -261,6 +261,9 @@ class Housekeeping:
         pods = self._manager.get_pods()
         self._metrics.set_working(pod.label for pod in known.values())
         self._metrics.mirror_pods.set(len(self._manager.get_mirrors()))
+        self._metrics.managed_ephemeral_containers.set(
+            sum(len(pod.spec.ephemeral_containers) for pod in pods)
+        )
         active = [pod for pod in pods if pod in self._active]
         for gauge, counted in (
             (self._metrics.desired_pods, pods),

@@ -69,6 +69,21 @@ class PodMetrics:
         self.mirror_pods = Gauge(
             "kubelet_mirror_pods", "Mirror pods that are known", registry=registry
         )
+        self.managed_ephemeral_containers = Gauge(
+            "kubelet_managed_ephemeral_containers",
+            "Ephemeral containers of the pods that are wanted",
+            registry=registry,
+        )
+        self.orphan_volumes_cleaned = Gauge(
+            "kubelet_orphan_pod_cleaned_volumes",
+            "Pods that are gone whose directory the last clean-up removed",
+            registry=registry,
+        )
+        self.orphan_volumes_errors = Gauge(
+            "kubelet_orphan_pod_cleaned_volumes_errors",
+            "Pods that are gone whose directory the last clean-up could not remove",
+            registry=registry,
+        )
         self.working_pods = Gauge(
             "kubelet_working_pods",
             "Pods that have a worker, by lifecycle, origin and kind",

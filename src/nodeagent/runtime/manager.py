@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
+from nodeagent.runtime.checkpointing import Checkpoints
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist, nobody_cares
 from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
 from nodeagent.runtime.executor import PodExecutor
@@ -28,6 +30,7 @@ from nodeagent.runtime.image_pulls import OnNote, no_note
 from nodeagent.runtime.images import ImageAccess, ImageManager
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
+from nodeagent.runtime.names import PodNames
 from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.pre_stop import PreStops
 from nodeagent.runtime.reasons import ReasonCache
@@ -95,6 +98,7 @@ class RuntimeManager:
             userns=UserNamespaces(settings.root_dir / "pods", settings.max_pods),
             lookups=lookups or Lookups(),
         )
+        context.metrics.cgroup_version.set(2 if context.host.cgroup_v2 else 1)
         self.reasons = ReasonCache()
         self._back_off = CrashBackOff(settings.back_off_initial, settings.back_off_cap)
         self._images = ImageManager(
@@ -185,6 +189,19 @@ class RuntimeManager:
         await self._stopper.kill_pod(pod, status, grace_override)
         took = anyio.current_time() - began
         self._context.note("PodKilled", status.uid, "", took, grace=grace_override)
+
+    async def checkpoint_container(self, pod: Pod, container: str, timeout: int = 0) -> Path:
+        """Write a checkpoint of a running container; returns the file.
+
+        Raises:
+            NoSuchContainerError: it does not run.
+            RpcError: the runtime failed, or cannot do it (Unimplemented).
+            OSError: the directory cannot be made.
+        """
+        context = self._context
+        directory = context.settings.root_dir / "checkpoints"
+        checkpoints = Checkpoints(context.runtime, directory, context.clock, context.journal)
+        return await checkpoints.write(PodNames.of(pod), container, timeout)
 
     def observe_exits(self, status: PodRuntimeStatus) -> None:
         """Note when containers were first seen exited; crash back-offs count from then."""

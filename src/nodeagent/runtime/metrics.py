@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (1, 5, 10, 20, 30, 60, 180, 300, 600, 1200, 1800, 2700, 3600)
 
@@ -22,8 +22,10 @@ class RuntimeMetrics:
         self.started_pods_errors = Counter(
             "kubelet_started_pods_errors",
             "Pod sandboxes that could not be made",
-            ["code"],
             registry=registry,
+        )
+        self.cgroup_version = Gauge(
+            "kubelet_cgroup_version", "The cgroup version of the host", registry=registry
         )
         self.started_containers = Counter(
             "kubelet_started_containers",

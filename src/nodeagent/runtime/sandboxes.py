@@ -182,7 +182,7 @@ class SandboxMaker:
         return SandboxID(sandbox)
 
     def _failed(self, error: RpcError) -> SyncError:
-        self._context.metrics.started_pods_errors.labels(error.code.name).inc()
+        self._context.metrics.started_pods_errors.inc()
         return SyncError(describe(error), reason=SyncReason.CREATE_SANDBOX)
 
     async def _adopt(self, pod: Pod, attempt: int) -> tuple[ReadySandbox | None, int]:

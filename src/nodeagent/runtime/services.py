@@ -57,6 +57,12 @@ class ContainerRuntime(Protocol):
         """Remove a container."""
         ...
 
+    async def checkpoint_container(
+        self, container_id: str, location: str, timeout: int = 0
+    ) -> None:
+        """Write a checkpoint to a file."""
+        ...
+
     async def exec_sync(
         self, container_id: str, cmd: Sequence[str], timeout: int = 0
     ) -> v1.ExecSyncResponse:

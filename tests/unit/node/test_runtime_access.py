@@ -7,9 +7,10 @@ from typing import cast
 import pytest
 
 from nodeagent.cri import RuntimeService
+from nodeagent.model import HandlerFeatures, RuntimeFeatures
 from nodeagent.node import RuntimeInfo
 from nodeagent.proto.runtime import v1
-from nodeagent.runtime_access import poll_status
+from nodeagent.runtime_access import poll_status, runtime_features
 
 pytestmark = pytest.mark.anyio
 
@@ -51,3 +52,25 @@ async def test_g4_g8_a_condition_that_does_not_hold_says_why() -> None:
 
 async def test_g4_g8_a_missing_condition_does_not_hold() -> None:
     assert await ask() == RuntimeInfo(f"{RUNTIME}: <nil>", f"{NETWORK}: <nil>")
+
+
+def test_g13_handlers_and_features_are_read_from_the_status() -> None:
+    reply = v1.StatusResponse(
+        runtime_handlers=[
+            v1.RuntimeHandler(
+                name="runc", features=v1.RuntimeHandlerFeatures(recursive_read_only_mounts=True)
+            ),
+            v1.RuntimeHandler(name="", features=v1.RuntimeHandlerFeatures(user_namespaces=True)),
+            v1.RuntimeHandler(name="kata"),
+        ],
+        features=v1.RuntimeFeatures(supplemental_groups_policy=True),
+    )
+    assert runtime_features(reply) == RuntimeFeatures(
+        (
+            HandlerFeatures("", user_namespaces=True),
+            HandlerFeatures("kata"),
+            HandlerFeatures("runc", recursive_read_only_mounts=True),
+        ),
+        supplemental_groups_policy=True,
+    )
+    assert runtime_features(v1.StatusResponse()) == RuntimeFeatures()

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from nodeagent.journal import Journal
+from nodeagent.model import HandlerFeatures, RuntimeFeatures
 from nodeagent.node import RuntimeInfo, RuntimeState
 from nodeagent.node.runtime_state import NETWORK_UNKNOWN
 
@@ -233,3 +234,18 @@ async def test_it_says_since_when_the_runtime_is_silent_or_unwell() -> None:
         setup.runtime.answer = WELL
         await anyio.sleep(5)
         assert since() == (None, None)
+
+
+async def test_g13_what_the_runtime_can_do_is_kept_and_told_when_it_changes() -> None:
+    setup = Setup()
+    can = RuntimeFeatures((HandlerFeatures("kata", user_namespaces=True),))
+    async with running(setup):
+        assert setup.state.features == RuntimeFeatures()
+        setup.runtime.answer = RuntimeInfo(features=can)
+        await anyio.sleep(6)
+        assert setup.state.features == can
+        setup.runtime.answer = RuntimeInfo("not ready", features=RuntimeFeatures())
+        await anyio.sleep(11)
+        assert setup.state.features == can
+    told = [r.fields for r in setup.journal.select() if r.what == "RuntimeFeatures"]
+    assert told == [{"handlers": ["kata"]}]

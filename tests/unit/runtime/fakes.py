@@ -139,6 +139,7 @@ class FakeRuntime:
         self.calls: Counter[str] = Counter()
         self.order: list[str] = []
         self.pulled: list[str] = []
+        self.checkpoints: list[tuple[str, str, int]] = []
         self.credentials: list[v1.AuthConfig | None] = []
         self.pull_seconds = 0.0
         self.most_pulls = self._pulls = 0
@@ -385,6 +386,13 @@ class FakeRuntime:
         await self._enter("remove_container")
         self.containers.pop(container_id, None)
 
+    async def checkpoint_container(
+        self, container_id: str, location: str, timeout: int = 0
+    ) -> None:
+        await self._enter("checkpoint_container")
+        assert self.containers[container_id].state is RUNNING
+        self.checkpoints.append((container_id, location, timeout))
+
     async def list_containers(
         self, where: v1.ContainerFilter | None = None
     ) -> Sequence[v1.Container]:
@@ -404,6 +412,7 @@ class FakeRuntime:
             )
             for c in self.containers.values()
             if wanted.items() <= c.config.labels.items()
+            and (where is None or where.state is None or where.state.state is c.state)
         ]
 
     async def container_status(self, container_id: str) -> v1.ContainerStatusResponse:
