@@ -54,7 +54,7 @@ def test_one_bad_document_does_not_hold_the_others_back(agent: Agent) -> None:
 
 
 _UNSUPPORTED: dict[str, dict[str, Any]] = {
-    "livenessProbe": {"containers": [container(livenessProbe={"exec": {"command": ["true"]}})]},
+    "medium": {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]},
     "secret": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
 }
 

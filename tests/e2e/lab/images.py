@@ -21,6 +21,7 @@ BUSYBOX: Final = "localhost/busybox:1"
 BUSYBOX_2: Final = "localhost/busybox:2"
 WITH_USER: Final = "localhost/with-user:1"
 WITH_NAMED_USER: Final = "localhost/with-named-user:1"
+WITH_STOP_SIGNAL: Final = "localhost/with-stop-signal:1"
 WITH_ENTRYPOINT: Final = "localhost/with-entrypoint:1"
 WITH_ENV: Final = "localhost/with-env:1"
 #: ``grpc-health PORT FILE`` serves gRPC health: NOT_SERVING while the file exists.
@@ -137,6 +138,7 @@ def build_all(workdir: Path) -> list[Image]:
         make_image(BUSYBOX_2, [base, _version_layer("2")], {"Cmd": ["sh"]}),
         make_image(WITH_USER, [base], {"Cmd": ["sh"], "User": "1000:1000"}),
         make_image(WITH_NAMED_USER, [base], {"Cmd": ["sh"], "User": "user"}),
+        make_image(WITH_STOP_SIGNAL, [base], {"Cmd": ["sh"], "StopSignal": "SIGUSR1"}),
         make_image(
             WITH_ENTRYPOINT, [base], {"Entrypoint": ["echo", "entrypoint"], "Cmd": ["of-image"]}
         ),
