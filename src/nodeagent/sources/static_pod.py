@@ -13,7 +13,7 @@ from nodeagent.api.defaults import set_defaults
 from nodeagent.api.documents import DEFAULT_NAMESPACE, Verdict
 from nodeagent.api.validation import validate_pod
 from nodeagent.api.validation.errors import FieldError
-from nodeagent.api.validation.names import MAX_SUBDOMAIN
+from nodeagent.api.validation.names import MAX_SUBDOMAIN, check_if_set, uid_fault
 from nodeagent.model import PodUID
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
@@ -77,7 +77,8 @@ def judge_static_pod(
         text = f"required: {detail}" if detail else "required"
         return verdict.rejected([("metadata.name", text)]), None
     pod = make_static_pod(verdict.pod, uid, node_name, tolerate=tolerate)
-    errors = [_as_written(e, verdict.pod, pod) for e in validate_pod(pod)]
+    errors = [*check_if_set("metadata.uid", verdict.pod.metadata.uid, uid_fault)]
+    errors += [_as_written(e, verdict.pod, pod) for e in validate_pod(pod)]
     if errors:
         faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in errors]
         return verdict.rejected(faults), None

@@ -27,6 +27,7 @@ T = TypeVar("T")
 FAILED_MOUNT: Final = "FailedMount"
 FAILED_UNMOUNT: Final = "FailedUnMount"
 FAILED_DIRECTORIES: Final = "Failed"
+_LONGEST_FILE_NAME: Final = 255
 _POD_SUBDIRECTORIES: Final = ("volumes", "plugins", "containers")
 
 
@@ -53,7 +54,7 @@ class VolumeManager:
 
     def pod_dir(self, uid: PodUID) -> Path:
         """The pod's directory."""
-        if not uid or "/" in uid or uid in (".", ".."):
+        if not _is_file_name(uid):
             message = f"pod UID {uid!r} is no file name"
             raise SyncError(message, reason=FAILED_DIRECTORIES)
         return self._pods / uid
@@ -124,6 +125,9 @@ class VolumeManager:
             SyncError: something is left: a foreign mount, or what could not be removed.
         """
         self._mounted.pop(uid, None)
+        if not _is_file_name(uid):
+            # Such a pod never got a directory, and must end all the same.
+            return
         path = self.pod_dir(uid)
         began = anyio.current_time()
         existed = await to_thread.run_sync(os.path.lexists, path)
@@ -137,6 +141,12 @@ class VolumeManager:
     async def pods_on_disk(self) -> list[PodUID]:
         """The pods that have a directory."""
         return await to_thread.run_sync(_list_directories, self._pods)
+
+
+def _is_file_name(uid: PodUID) -> bool:
+    if uid in ("", ".", "..") or "/" in uid or "\0" in uid:
+        return False
+    return len(os.fsencode(uid)) <= _LONGEST_FILE_NAME
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

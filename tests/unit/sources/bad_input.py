@@ -29,6 +29,9 @@ _NAME_RULE = (
     "must consist of lower-case letters, digits, '-' and '.', and each part must start and end"
     " with a letter or digit"
 )
+_UID_RULE: Final = (
+    "must consist of letters, digits, '-' and '.', and start and end with a letter or digit"
+)
 _LONG_NAME: Final = "a" * 63 + "." + "b" * 63 + "." + "c" * 63 + "." + "d" * 61
 
 
@@ -102,6 +105,12 @@ def bad_value(written: str, told: str) -> Refused:
     path = "spec.containers[0].env[0].value"
     told = f"{path}: expected a string, got {told} (line 11)"
     return refused(f"value {written}", with_value(written), told)
+
+
+def bad_uid(written: str, told: str) -> Refused:
+    text = POD.replace("  name: web", f"  name: web\n  uid: {written}")
+    told = f"metadata.uid: invalid value {json.dumps(written)}: {told} (line 5)"
+    return refused(f"uid {written}", text, told)
 
 
 def port(pod: Pod) -> int:
@@ -280,6 +289,10 @@ REFUSED: Final = [
         POD.replace("name: web", "name: cafe\u0301"),
         f'metadata.name: invalid value "cafe\\u0301": {_NAME_RULE} (line 4)',
     ),
+    bad_uid("../../etc", _UID_RULE),
+    bad_uid("a_b", _UID_RULE),
+    bad_uid("caf\u00e9", _UID_RULE),
+    bad_uid("u" * 64, "must have at most 63 characters"),
     refused(
         "tabs",
         POD.replace("    image", "\timage"),

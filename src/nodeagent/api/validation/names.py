@@ -19,6 +19,7 @@ _LABEL_TEXT: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL_TEXT)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL_TEXT}(?:\.{_LABEL_TEXT})*")
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_UID: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?")
 _PORT_NAME: Final = re.compile(r"[a-z0-9-]+")
 _CONFIG_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _HTTP_TOKEN: Final = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
@@ -48,6 +49,17 @@ def subdomain_fault(text: str) -> str | None:
         return (
             "must consist of lower-case letters, digits, '-' and '.', "
             "and each part must start and end with a letter or digit"
+        )
+    return None
+
+
+def uid_fault(text: str) -> str | None:
+    """Judge a UID that someone wrote: it becomes part of file names, after a ``_``."""
+    if len(text) > MAX_LABEL:
+        return f"must have at most {MAX_LABEL} characters"
+    if not _UID.fullmatch(text):
+        return (
+            "must consist of letters, digits, '-' and '.', and start and end with a letter or digit"
         )
     return None
 
