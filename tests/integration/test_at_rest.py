@@ -13,6 +13,7 @@ import pytest
 pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
 
 HEAVY = {
+    "aiohttp",
     "click",
     "rich",
     "cryptography",
@@ -23,13 +24,15 @@ HEAVY = {
 }
 
 EMBEDDED = """
-import asyncio, json, sys
+import asyncio, json, socket, sys
 from nodeagent import AgentConfig, NodeAgent
 
 async def main(home):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     config = AgentConfig(
         static_pod_path=home + "/m", container_runtime_endpoint="embedded:simulated",
-        root_dir=home + "/root", pod_logs_dir=home + "/logs", node_name="n1",
+        root_dir=home + "/root", pod_logs_dir=home + "/logs", node_name="n1", healthz_port=port,
     )
     async with NodeAgent(config) as agent:
         await agent.ready()

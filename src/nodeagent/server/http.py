@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import logging
-import sys
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import anyio
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from anyio.abc import TaskGroup
 
 from nodeagent.log import Log
+from nodeagent.server.app import App
+from nodeagent.server.connection import Connection
 
 log = Log("server")
 
-_SHUTDOWN_SECONDS = 2.0
+_SHUTDOWN_SECONDS: Final = 2.0
+_MOST_CONNECTIONS: Final = 256
 _ADDRESS_FLAGS: Final = {"healthz": "--healthz-bind-address", "read-only": "--address"}
 _NO_ADDRESS: Final = "could not bind on any address"
 """What asyncio says since Python 3.13, without a number, for an address that nobody has here."""
@@ -39,22 +40,6 @@ def bind_error(name: str, address: str, port: int, error: OSError) -> str:
     return f"{where}: {error.strerror or error}"
 
 
-class _RequestLog(logging.Logger):
-    """Where the HTTP library reports. A malformed request is the client's fault: no traceback."""
-
-    def exception(self, msg: object, *args: object, **details: Any) -> None:
-        """Report a fault of a handler in full, a malformed request in one line for debugging."""
-        error = details.get("exc_info") or sys.exc_info()[1]
-        if isinstance(error, tuple):
-            error = error[1]
-        if isinstance(error, HttpProcessingError):
-            log.debug("bad_request", cause=str(error.message))
-        elif isinstance(error, BaseException):
-            log.fault("request_failed", error, detail=str(msg) % args if args else str(msg))
-
-    error = exception
-
-
 class HttpListener:
     """Serves one application on one address.
 
@@ -65,18 +50,15 @@ class HttpListener:
         port: TCP port; 0 lets the system choose (see :attr:`port` afterwards).
     """
 
-    def __init__(self, name: str, app: web.Application, address: str, port: int) -> None:
+    def __init__(self, name: str, app: App, address: str, port: int) -> None:
         self.name = name
         self.address = address
         self.port = port
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=_RequestLog("nodeagent.server.http"),
-            handle_signals=False,
-            shutdown_timeout=_SHUTDOWN_SECONDS,
-            keepalive_timeout=15.0,
-        )
+        self._app = app
+        self._tasks: TaskGroup | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._drained = anyio.Event()
 
     async def __aenter__(self) -> Self:
         """Start listening.
@@ -84,18 +66,17 @@ class HttpListener:
         Raises:
             OSError: the port is taken or not permitted; the text says what to do.
         """
+        self._tasks = tasks = anyio.create_task_group()
+        await tasks.__aenter__()
         try:
-            await self._runner.setup()
-            await web.TCPSite(self._runner, self.address, self.port).start()
-        except OSError as error:
-            await self._cleanup()
+            self._server = await asyncio.start_server(self._connected, self.address, self.port)
+        except BaseException as error:
+            await tasks.__aexit__(None, None, None)
+            if not isinstance(error, OSError):
+                raise  # cancelled while it opened
             text = bind_error(self.name, self.address, self.port, error)
             raise OSError(error.errno, text) from error
-        except BaseException:
-            # Cancelled while it opened: nothing may stay open.
-            await self._cleanup()
-            raise
-        self.port = self._runner.addresses[0][1]
+        self.port = self._server.sockets[0].getsockname()[1]
         log.info("listening", listener=self.name, address=self.address, port=self.port)
         return self
 
@@ -105,9 +86,33 @@ class HttpListener:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        await self._cleanup()
+        assert self._tasks is not None
+        assert self._server is not None
+        self._server.close()
+        for connection in tuple(self._connections):
+            connection.finish()
+        # Answers under way are given also when the agent is being cancelled.
+        with anyio.move_on_after(_SHUTDOWN_SECONDS, shield=True):
+            while self._connections:
+                await self._drained.wait()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
 
-    async def _cleanup(self) -> None:
-        # Connections are closed also when the agent is being cancelled.
-        with anyio.CancelScope(deadline=anyio.current_time() + 2 * _SHUTDOWN_SECONDS, shield=True):
-            await self._runner.cleanup()
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._tasks is not None
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            log.warning("too_many_connections", listener=self.name, limit=_MOST_CONNECTIONS)
+            writer.transport.abort()
+            return
+        connection = Connection(self._app, reader, writer)
+        self._connections.add(connection)
+        self._tasks.start_soon(self._serve, connection)
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.serve()
+        finally:
+            connection.close()
+            self._connections.discard(connection)
+            self._drained.set()
+            self._drained = anyio.Event()
