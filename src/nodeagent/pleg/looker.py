@@ -120,16 +120,24 @@ class PodLooker:
         if (pod := self._books.find(uid)) is not None:
             self.ask(pod)
 
-    def ask(self, pod: TrackedPod) -> None:
-        """Look at a pod at once, or leave it to the next relist when too many were asked for."""
+    def ask(self, pod: TrackedPod, delay: float | None = None) -> None:
+        """Look at a pod, or leave it to the next relist when too many were asked for.
+
+        Args:
+            pod: whom to look at.
+            delay: seconds to wait for further requests, by default that of the settings.
+        """
         self._books.unsettle(pod)
         if self.tasks is None:
             return  # the first relist comes at once
         if pod not in self._asked and len(self._asked) >= self._settings.max_requests:
             self._metrics.dropped_requests.inc()
             return
+        now = anyio.current_time()
+        due = now + (self._settings.request_delay if delay is None else delay)
+        pod.due = due if pod.asked_at is None else min(pod.due, due)
         self._asked.add(pod)
-        pod.asked_at = anyio.current_time()
+        pod.asked_at = now
         if not pod.busy:
             self._begin(pod)
 
@@ -145,7 +153,7 @@ class PodLooker:
         try:
             while pod.waiting is not None or pod.asked_at is not None:
                 if pod.asked_at is not None and pod.waiting is None:
-                    await anyio.sleep_until(pod.asked_at + self._settings.request_delay)
+                    await anyio.sleep_until(pod.due)
                 lane = self._slots if pod.trouble is None else self._second_tries
                 async with lane.slot():
                     await self._look(pod)

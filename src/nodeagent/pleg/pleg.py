@@ -109,7 +109,7 @@ class Pleg:
             self._settings,
             wanted,
         )
-        self._ends = EndProber(lister, self._books, self._looker.ask, self._settings)
+        self._ends = EndProber(lister, self._books, self._look_now, self._settings)
         self._listing: Mapping[PodUID, RuntimePod] = {}
         self._list_call: Trouble | None = None
         self._list_trouble: Trouble | None = None
@@ -173,7 +173,9 @@ class Pleg:
         pause = _END_PAUSES.get(hint.effect)
         if pause is not None and self._looker.tasks is not None:
             self._ends.expect(self._looker.tasks, uid, hint.container_id, pause)
-        if hint.effect is not Effect.ENDING:
+        if hint.effect is Effect.ENDED:
+            self._look_now(pod)  # we have done nothing that would be told of in a moment
+        elif hint.effect is not Effect.ENDING:
             self._looker.ask(pod)
 
     def request_all(self, reason: str, after: float = 0.0) -> None:
@@ -201,6 +203,9 @@ class Pleg:
     def _note_request(self, pod: TrackedPod, reason: str) -> None:
         if pod.asked_at is None:  # else it is merged with the request that waits
             self._journal.record("pleg", "LookRequested", pod.uid, reason)
+
+    def _look_now(self, pod: TrackedPod) -> None:
+        self._looker.ask(pod, delay=0.0)
 
     def _stir(self) -> None:
         self._pace.stir(anyio.current_time())

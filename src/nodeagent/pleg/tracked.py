@@ -45,6 +45,7 @@ class TrackedPod:
         owes_sync: a POD_SYNC is to be sent.
         hinted_at: when someone said that the pod changed; None once events explained it.
         asked_at: when a look at this pod was last asked for; None when none is due.
+        due: when that look may begin; until then further requests are merged with it.
         waiting: the newest view that is not acted on yet.
         busy: a task attends to the pod.
         looking: the state being inspected.
@@ -71,6 +72,7 @@ class TrackedPod:
     owes_sync: bool = False
     hinted_at: float | None = None
     asked_at: float | None = None
+    due: float = 0.0
     waiting: View | None = None
     busy: bool = False
     looking: RuntimePod | None = None
