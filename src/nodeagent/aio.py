@@ -91,7 +91,7 @@ async def side_by_side(
     Returns:
         The results, in the order of the calls.
     """
-    if len(calls) <= 1:
+    if len(calls) <= 1 or at_once == 1:
         return [await call() for call in calls]
     results: dict[int, T] = {}
     errors: list[Exception] = []

@@ -30,7 +30,7 @@ class ImageClient:
         request = v1.ListImagesRequest(filter=where)
         table = self._listed
         return await self._images.fetch(
-            methods.LIST_IMAGES, request, lambda data: table.decode(data, remember=not where)
+            methods.LIST_IMAGES, request, lambda data: table.decode(data, remember=where is None)
         )
 
     async def stream_images(self, where: v1.ImageFilter | None = None) -> Sequence[v1.Image]:
@@ -38,7 +38,7 @@ class ImageClient:
         request = v1.StreamImagesRequest(filter=where)
         table = self._listed
         return await self._images.collect(
-            methods.STREAM_IMAGES, request, lambda data: table.decode(data, remember=not where)
+            methods.STREAM_IMAGES, request, lambda data: table.decode(data, remember=where is None)
         )
 
     async def image_status(

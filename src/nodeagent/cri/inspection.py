@@ -37,7 +37,8 @@ CallWatch: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 DEAD_ASKED: Final = 2
 """Exited instances of a container whose details somebody may want to see: the newest ones."""
-_AT_ONCE: Final = 4
+AT_ONCE: Final = 4
+"""Status calls about one pod that are made side by side."""
 
 _CONTAINER_STATES: Final[Mapping[int, ContainerState]] = MappingProxyType(
     {
@@ -89,6 +90,7 @@ class Inspector:
         pod: RuntimePod,
         watch: CallWatch = unwatched,
         known: PodRuntimeStatus | None = None,
+        at_once: int = AT_ONCE,
     ) -> PodRuntimeStatus:
         """Ask for the details of everything that the pod has; what is gone is left out.
 
@@ -96,6 +98,7 @@ class Inspector:
             pod: what the lists say.
             watch: is told of each call.
             known: an earlier answer; what has ended by then has not changed since.
+            at_once: calls that are made side by side.
 
         Raises:
             RpcError: a status call failed otherwise than by NotFound.
@@ -108,10 +111,10 @@ class Inspector:
         ]
         more: list[_StatusCall] = [partial(self._container, c, watch, told) for c in asked]
         if self._supplies:
-            answers = await side_by_side(calls, _AT_ONCE)
-            answers += await side_by_side(more, _AT_ONCE)
+            answers = await side_by_side(calls, at_once)
+            answers += await side_by_side(more, at_once)
         else:
-            answers = await side_by_side([*calls, *more], _AT_ONCE)
+            answers = await side_by_side([*calls, *more], at_once)
         sandboxes = tuple(a for a in answers if isinstance(a, SandboxRuntimeStatus))
         details = {a.id: a for a in answers if isinstance(a, ContainerRuntimeStatus)}
         gone = {c.id for c in asked} - details.keys()
@@ -234,10 +237,12 @@ def listed_only(listed: RuntimeContainer) -> ContainerRuntimeStatus:
 
 def sandbox_status(status: v1.PodSandboxStatus, listed: RuntimeSandbox) -> SandboxRuntimeStatus:
     """The details of a sandbox; ``listed`` fills in what the runtime left out."""
-    options = status.linux.namespaces.options if status.linux and status.linux.namespaces else None
+    # Messages are compared with None: whether one is empty takes far longer to find out.
+    namespaces = status.linux.namespaces if status.linux is not None else None
+    options = namespaces.options if namespaces is not None else None
     return SandboxRuntimeStatus(
         id=listed.id,
-        attempt=status.metadata.attempt if status.metadata else listed.attempt,
+        attempt=status.metadata.attempt if status.metadata is not None else listed.attempt,
         state=sandbox_state(status.state),
         created_at=status.created_at,
         ips=_ips(status.network),
@@ -257,7 +262,7 @@ def container_status(
         listed: fills in what the runtime left out.
         message: in place of the runtime's message.
     """
-    attempt = status.metadata.attempt if status.metadata else listed.attempt
+    attempt = status.metadata.attempt if status.metadata is not None else listed.attempt
     return ContainerRuntimeStatus(
         id=listed.id,
         name=listed.name,
@@ -270,7 +275,7 @@ def container_status(
         exit_code=status.exit_code,
         reason=status.reason,
         message=status.message if message is None else message,
-        image=status.image.image if status.image else listed.image,
+        image=(status.image.image if status.image is not None else "") or listed.image,
         image_id=status.image_id,
         image_ref=status.image_ref,
         hash=status.annotations.get(HASH_ANNOTATION, listed.hash),

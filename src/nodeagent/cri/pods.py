@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from nodeagent.aio import side_by_side
 from nodeagent.cri.inspection import (
+    AT_ONCE,
     HASH_ANNOTATION,
     CallWatch,
     Inspector,
@@ -132,9 +133,10 @@ class PodLister:
         pod: RuntimePod,
         watch: CallWatch = unwatched,
         known: PodRuntimeStatus | None = None,
+        at_once: int = AT_ONCE,
     ) -> PodRuntimeStatus:
         """See :meth:`nodeagent.cri.inspection.Inspector.inspect`."""
-        return await self._inspector.inspect(pod, watch, known)
+        return await self._inspector.inspect(pod, watch, known, at_once)
 
     async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
         """See :meth:`nodeagent.cri.inspection.Inspector.has_ended`."""
@@ -211,7 +213,7 @@ def runtime_sandbox(item: v1.PodSandbox) -> RuntimeSandbox:
     """A sandbox from a list."""
     return RuntimeSandbox(
         id=SandboxID(item.id),
-        attempt=item.metadata.attempt if item.metadata else 0,
+        attempt=item.metadata.attempt if item.metadata is not None else 0,
         state=sandbox_state(item.state),
         created_at=item.created_at,
     )
@@ -221,12 +223,13 @@ def runtime_container(item: v1.Container) -> RuntimeContainer:
     """A container from a list."""
     return RuntimeContainer(
         id=ContainerID(item.id),
-        name=item.labels.get(CONTAINER_NAME_LABEL) or (item.metadata.name if item.metadata else ""),
-        attempt=item.metadata.attempt if item.metadata else 0,
+        name=item.labels.get(CONTAINER_NAME_LABEL)
+        or (item.metadata.name if item.metadata is not None else ""),
+        attempt=item.metadata.attempt if item.metadata is not None else 0,
         state=container_state(item.state),
         sandbox_id=SandboxID(item.pod_sandbox_id),
         created_at=item.created_at,
-        image=item.image.image if item.image else "",
+        image=item.image.image if item.image is not None else "",
         image_ref=item.image_ref,
         hash=item.annotations.get(HASH_ANNOTATION, ""),
     )

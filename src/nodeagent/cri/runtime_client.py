@@ -91,7 +91,7 @@ class RuntimeClient:
         self, where: v1.PodSandboxFilter | None = None
     ) -> Sequence[v1.PodSandbox]:
         """See :class:`nodeagent.cri.RuntimeService`; unchanged items are the same objects."""
-        if not where:
+        if where is None:
             return await self._all_sandboxes.fetch()
         self._all_sandboxes.refresh(where.label_selector.get(UID_LABEL, ""))
         request = v1.ListPodSandboxRequest(filter=where)
@@ -109,7 +109,7 @@ class RuntimeClient:
         return await self._runtime.collect(
             methods.STREAM_POD_SANDBOXES,
             request,
-            lambda data: table.decode(data, remember=not where),
+            lambda data: table.decode(data, remember=where is None),
         )
 
     async def create_container(
@@ -165,7 +165,7 @@ class RuntimeClient:
         self, where: v1.ContainerFilter | None = None
     ) -> Sequence[v1.Container]:
         """See :class:`nodeagent.cri.RuntimeService`; unchanged items are the same objects."""
-        if not where:
+        if where is None:
             return await self._all_containers.fetch()
         self._all_containers.refresh(where.label_selector.get(UID_LABEL, ""))
         request = v1.ListContainersRequest(filter=where)
@@ -181,7 +181,9 @@ class RuntimeClient:
         request = v1.StreamContainersRequest(filter=where)
         table = self._containers
         return await self._runtime.collect(
-            methods.STREAM_CONTAINERS, request, lambda data: table.decode(data, remember=not where)
+            methods.STREAM_CONTAINERS,
+            request,
+            lambda data: table.decode(data, remember=where is None),
         )
 
     async def update_container_resources(

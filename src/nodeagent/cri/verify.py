@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from nodeagent.rpc import FailedPrecondition, Internal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nodeagent.proto.runtime import v1
 
 Part = TypeVar("Part")
@@ -19,6 +21,8 @@ CLIENT_VERSION: Final = "0.1.0"
 """The version of the node agent's side of the interface, asked for and expected back."""
 
 _CONDITIONS: Final = 2
+_OF_SANDBOX: Final = ("id", "metadata.name", "metadata.namespace", "metadata.uid")
+_OF_CONTAINER: Final = ("id", "metadata.name", "image.image", "image_ref")
 
 
 def _require(subject: str, **present: object) -> None:
@@ -26,6 +30,22 @@ def _require(subject: str, **present: object) -> None:
     if missing:
         msg = f"the runtime's answer on {subject} lacks {', '.join(missing)}"
         raise Internal(msg)
+
+
+def _require_parts(subject: str, message: object, parts: Iterable[str]) -> None:
+    """Each part is a path of fields, ``metadata.name``."""
+    missing = [part for part in parts if not _follow(message, part)]
+    if missing:
+        msg = f"the runtime's answer on {subject} lacks {', '.join(missing)}"
+        raise Internal(msg)
+
+
+def _follow(message: object, path: str) -> object:
+    # Compared with None: whether a message is empty takes far longer to find out.
+    value = message
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 def text(value: str, name: str) -> str:
@@ -76,28 +96,13 @@ def status(reply: v1.StatusResponse) -> v1.StatusResponse:
 
 def sandbox(reply: v1.PodSandboxStatusResponse, sandbox_id: str) -> v1.PodSandboxStatusResponse:
     """PodSandboxStatus: whose sandbox it is. When it was made may be wrong, or missing."""
-    found = reply.status
-    meta = found.metadata if found is not None else None
-    _require(
-        f"sandbox {sandbox_id}",
-        id=found and found.id,
-        metadata__name=meta and meta.name,
-        metadata__namespace=meta and meta.namespace,
-        metadata__uid=meta and meta.uid,
-    )
+    _require_parts(f"sandbox {sandbox_id}", reply.status, _OF_SANDBOX)
     return reply
 
 
 def container(reply: v1.ContainerStatusResponse, container_id: str) -> v1.ContainerStatusResponse:
     """ContainerStatus: which container it is, and of which image."""
-    found = reply.status
-    _require(
-        f"container {container_id}",
-        id=found and found.id,
-        metadata__name=found and found.metadata and found.metadata.name,
-        image__image=found and found.image and found.image.image,
-        image_ref=found and found.image_ref,
-    )
+    _require_parts(f"container {container_id}", reply.status, _OF_CONTAINER)
     return reply
 
 

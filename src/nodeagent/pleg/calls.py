@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import anyio
 
-from nodeagent.cri.inspection import CallWatch, unwatched
+from nodeagent.cri.inspection import AT_ONCE, CallWatch, unwatched
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.errors import InspectionError
 from nodeagent.pleg.health import Trouble
@@ -34,8 +34,12 @@ class Lister(Protocol):
         pod: RuntimePod,
         watch: CallWatch = unwatched,
         known: PodRuntimeStatus | None = None,
+        at_once: int = AT_ONCE,
     ) -> PodRuntimeStatus:
-        """Details of all that the pod has; ``known`` is what an earlier inspection found."""
+        """Details of all that the pod has.
+
+        ``known`` is what an earlier inspection found; ``at_once`` calls are made side by side.
+        """
         ...
 
     async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
@@ -67,7 +71,8 @@ class _PodCalls:
         """One call; while it runs it may be what the pod waits for."""
         token = object()
         self._under_way[token] = Trouble(rpc, anyio.current_time())
-        self._show(rpc)
+        if len(self._under_way) == 1:
+            self._show(rpc)
         try:
             yield
         except anyio.get_cancelled_exc_class():
@@ -77,8 +82,10 @@ class _PodCalls:
             self.culprit = rpc
             raise
         finally:
+            oldest = next(iter(self._under_way)) is token
             del self._under_way[token]
-            self._show(rpc)
+            if oldest:
+                self._show(rpc)
 
     def _show(self, last: str) -> None:
         oldest = next(iter(self._under_way.values()), None)

@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nodeagent.aio import PatientLimiter
+from nodeagent.cri.inspection import AT_ONCE
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodRuntimeStatus, PodUID
@@ -69,7 +70,7 @@ class PodLooker:
         # Pods that hung or failed before retry in a lane of their own, off everyone's way.
         self._second_tries = PatientLimiter(settings.concurrency, settings.patience)
         self._asked: set[TrackedPod] = set()
-        self._later: dict[PodUID, float] = {}
+        self._later: dict[PodUID, set[float]] = {}
         self._busy = 0
         self._idle = anyio.Event()
         self.tasks: TaskGroup | None = None
@@ -105,18 +106,27 @@ class PodLooker:
         if changed := announced_ids(pod.newest, view.pod):
             self.on_found(pod.uid, changed, max(pod.newest_at, self.last_audit))
 
+    def ask_within(self, uid: PodUID, seconds: float) -> None:
+        """Look at a pod in so many seconds at the latest, if it is still in the books then."""
+        latest = anyio.current_time() + seconds
+        if not any(due <= latest for due in self._later.get(uid, ())):
+            self.ask_later(uid, seconds)
+
     def ask_later(self, uid: PodUID, after: float) -> None:
-        """Look at a pod in ``after`` seconds, if it is still in the books."""
+        """Look at a pod in ``after`` seconds, if it is still in the books then."""
         due = anyio.current_time() + after
-        if self.tasks is not None and self._later.get(uid, math.inf) > due:
-            self._later[uid] = due
-            self.tasks.start_soon(self._ask_at, uid, due)
+        if self.tasks is None or due in self._later.get(uid, ()):
+            return
+        self._later.setdefault(uid, set()).add(due)
+        self.tasks.start_soon(self._ask_at, uid, due)
 
     async def _ask_at(self, uid: PodUID, due: float) -> None:
-        await anyio.sleep_until(due)
-        if self._later.get(uid) != due:
-            return  # an earlier look was asked for meanwhile
-        del self._later[uid]
+        try:
+            await anyio.sleep_until(due)
+        finally:
+            self._later[uid].discard(due)
+            if not self._later[uid]:
+                del self._later[uid]
         if (pod := self._books.find(uid)) is not None:
             self.ask(pod)
 
@@ -231,9 +241,11 @@ class PodLooker:
         began = anyio.current_time()
         timeout = self._settings.inspect_timeout
         known = self._cache.get(pod.uid)
+        # With many pods to look at, those are enough to be made side by side.
+        at_once = 1 if self._busy > self._settings.concurrency else AT_ONCE
         try:
             found = await ask_runtime(
-                pod, timeout, lambda watch: self._lister.inspect(target, watch, known)
+                pod, timeout, lambda watch: self._lister.inspect(target, watch, known, at_once)
             )
             status = self._steady(pod, found, known)
         except SupersededError:

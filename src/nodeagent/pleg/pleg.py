@@ -168,7 +168,7 @@ class Pleg:
             # It may come and go before anyone sees it.
             pod.hinted_at = anyio.current_time()
         if hint.effect is Effect.GONE:
-            self._looker.ask_later(uid, _GONE_DELAY)
+            self._looker.ask_within(uid, _GONE_DELAY)
             return
         pause = _END_PAUSES.get(hint.effect)
         if pause is not None and self._looker.tasks is not None:

@@ -139,6 +139,7 @@ class ScriptedLister:
         pod: RuntimePod,
         watch: CallWatch = unwatched,
         known: PodRuntimeStatus | None = None,
+        at_once: int = 1,
     ) -> PodRuntimeStatus:
         self.calls["inspect"] += 1
         self.inspected.append(pod.uid)

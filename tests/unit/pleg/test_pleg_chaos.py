@@ -83,10 +83,11 @@ class LivingRuntime(ScriptedLister):
         pod: RuntimePod,
         watch: CallWatch = unwatched,
         known: PodRuntimeStatus | None = None,
+        at_once: int = 1,
     ) -> PodRuntimeStatus:
         self.latency = self.dice.choice([0.0, 0.001, 0.3])
         present = self.pods.get(pod.uid)
-        await super().inspect(pod, watch, known)
+        await super().inspect(pod, watch, known, at_once)
         return PodRuntimeStatus(pod.uid) if present is None else status_of(present)
 
 
