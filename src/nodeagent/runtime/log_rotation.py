@@ -27,7 +27,6 @@ from nodeagent.runtime.log_rotation_plan import (
     TEMPORARY,
     RotationPolicy,
     plan_rotation,
-    rotated,
     rotated_name,
 )
 from nodeagent.runtime.logs import container_log
@@ -88,6 +87,7 @@ class LogRotation:
     journal: Journal
     _log: Log = field(default_factory=lambda: Log("runtime.logs"))
     _seen: set[str] = field(default_factory=set)
+    _asked: set[str] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
@@ -112,13 +112,15 @@ class LogRotation:
             self._log.debug("logs_not_looked_at", cause=describe(error))
             return
         logs = {log.id: log for c in listed if (log := self._log_of(c)) is not None}
-        self._seen &= logs.keys()
-        found = await to_thread.run_sync(_look, tuple(logs.values()), frozenset(self._seen))
-        self._seen |= found.sizes.keys()
+        found = await to_thread.run_sync(_look, tuple(logs.values()))
+        self._seen = (self._seen & logs.keys()) | found.sizes.keys()
+        # One that is still missing after it was asked for is none that will ever come.
+        self._asked &= found.lost
+        lost = found.lost - self._asked
         due = [logs[cid] for cid, size in found.sizes.items() if size >= self.policy.max_size]
         limiter = anyio.Semaphore(self.policy.workers)
         async with anyio.create_task_group() as tasks:
-            for cid in found.lost:
+            for cid in lost:
                 tasks.start_soon(self._recover, logs[cid], limiter)
             for log in due:
                 tasks.start_soon(self._rotate, log, found.sizes[log.id], limiter)
@@ -144,7 +146,10 @@ class LogRotation:
             except RpcError as error:
                 self._failed(log, describe(error))
                 return
-            self._record("LogReopened", log, "the file was gone")
+            self._asked.add(log.id)
+            if log.id in self._seen:
+                self._seen.discard(log.id)
+                self._record("LogReopened", log, "the file was gone")
 
     async def _rotate(self, log: ContainerLog, size: int, limiter: anyio.Semaphore) -> None:
         async with limiter:
@@ -202,7 +207,7 @@ class LogRotation:
         )
 
 
-def _look(logs: Sequence[ContainerLog], seen: frozenset[str]) -> _Sizes:
+def _look(logs: Sequence[ContainerLog]) -> _Sizes:
     """Blocking."""
     sizes: dict[str, int] = {}
     lost: set[str] = set()
@@ -210,17 +215,8 @@ def _look(logs: Sequence[ContainerLog], seen: frozenset[str]) -> _Sizes:
         try:
             sizes[log.id] = log.path.stat().st_size
         except OSError:
-            # A log that never was there is none of ours; some runtimes write none at all.
-            if log.id in seen or _was_rotated(log.path):
-                lost.add(log.id)
+            lost.add(log.id)
     return _Sizes(sizes, frozenset(lost))
-
-
-def _was_rotated(path: Path) -> bool:
-    try:
-        return bool(rotated(path.name, [entry.name for entry in path.parent.iterdir()]))
-    except OSError:
-        return False
 
 
 def _move_back(source: Path, path: Path) -> None:

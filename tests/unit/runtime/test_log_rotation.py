@@ -52,6 +52,7 @@ class Runtime:
         self.error: RpcError | None = None
         self.list_error: RpcError | None = None
         self.seconds = 0.0
+        self.writes = True
         self.now = self.most = 0
 
     def add(self, name: str, size: int | None) -> Path:
@@ -90,7 +91,8 @@ class Runtime:
         self.now -= 1
         if self.error is not None:
             raise self.error
-        self.containers[container_id].touch()
+        if self.writes:
+            self.containers[container_id].touch()
 
 
 class Node:
@@ -208,10 +210,15 @@ async def test_lr9_a_log_that_was_there_is_written_anew(node: Node) -> None:
     await node.rotation.look()
     assert path.exists()
     assert node.what() == ["LogReopened"]
+    await node.rotation.look()
     path.unlink()
     node.runtime.error = Internal("busy")
+    for _ in range(2):
+        await node.rotation.look()
+    assert node.what() == ["LogReopened", "LogRotationFailed", "LogRotationFailed"]
+    node.runtime.error = None
     await node.rotation.look()
-    assert node.what() == ["LogReopened", "LogRotationFailed"]
+    assert path.exists()
 
 
 @pytest.mark.anyio
@@ -225,11 +232,18 @@ async def test_lr9_one_that_was_rotated_by_an_agent_that_ended_is_written_anew(
 
 
 @pytest.mark.anyio
-async def test_lr9_one_that_never_was_there_is_nobodys(node: Node) -> None:
-    node.runtime.add("web", None)
+async def test_lr9_one_that_never_comes_is_asked_for_once(node: Node) -> None:
+    path = node.runtime.add("web", None)
+    node.runtime.writes = False
     for _ in range(3):
         await node.rotation.look()
-    assert node.runtime.reopened == []
+    assert node.runtime.reopened == ["id-web"]
+    assert node.what() == []
+    path.touch()
+    await node.rotation.look()
+    path.unlink()
+    await node.rotation.look()
+    assert len(node.runtime.reopened) == 2
 
 
 @pytest.mark.anyio
