@@ -53,11 +53,13 @@ def make_static_pod(pod: Pod, uid: str, node_name: str, *, tolerate: bool = True
         name=f"{full.metadata.name}-{node_name.lower()}",
         namespace=full.metadata.namespace or DEFAULT_NAMESPACE,
         annotations={**full.metadata.annotations, CONFIG_HASH: uid},
+        # Like a status, a copy of some other pod's life: a file that is there wants its pod.
+        deletion_timestamp=None,
+        deletion_grace_period_seconds=None,
     )
     spec = replace(full.spec, node_name=node_name)
     if tolerate:
         spec = replace(spec, tolerations=_tolerating(spec.tolerations))
-    # A status in a manifest is a copy of some other pod's life.
     return replace(full, metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))
 
 

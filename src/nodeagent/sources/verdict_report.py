@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -13,6 +13,10 @@ from nodeagent.log import Log
 from nodeagent.sources.manifest_scan import PathSeen
 from nodeagent.sources.origin import Origin, origin_name, shown_path
 from nodeagent.sources.selection import FileVerdicts, Selection
+
+
+_MOST_REMARKS: Final = 100
+"""Lines that are said of one file: its ten thousand bad documents must not fill the journal."""
 
 
 class Remark(NamedTuple):
@@ -87,8 +91,8 @@ class VerdictReport:
                 errors.setdefault(file.origin, self._errors.get(file.origin, ()))
                 warnings[file.origin] = self._warnings.get(file.origin, ())
                 continue
-            errors[file.origin] = tuple(_errors_of(file, selection))
-            warnings[file.origin] = tuple(_warnings_of(file, selection))
+            errors[file.origin] = _bounded(file.origin, _errors_of(file, selection))
+            warnings[file.origin] = _bounded(file.origin, _warnings_of(file, selection))
         for origin, remarks in warnings.items():
             self._warn(origin, remarks)
         for origin, remarks in errors.items():
@@ -136,6 +140,15 @@ class VerdictReport:
         counts = {"bad": bad, "good": len(selection.pods) - kept, "kept": kept}
         for verdict, count in counts.items():
             self._metrics.documents.labels(self._source, verdict).set(count)
+
+
+def _bounded(origin: Origin, remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+    """The first of them, and how many more there are."""
+    told = tuple(remarks)
+    more = len(told) - _MOST_REMARKS
+    if more <= 0:
+        return told
+    return (*told[:_MOST_REMARKS], Remark(f"{origin_name(origin)}: and {more} more"))
 
 
 def _errors_of(file: FileVerdicts, selection: Selection) -> Iterable[Remark]:

@@ -189,6 +189,15 @@ def test_a_written_uid_stays() -> None:
     assert uid(look(file("a.yaml", fixed)), "one") == "fixed"
 
 
+def test_a_deletion_that_was_copied_with_the_pod_does_not_end_it() -> None:
+    """sources.md, I8."""
+    gone = "deletionTimestamp: 2020-01-01T00:00:00Z, deletionGracePeriodSeconds: 1"
+    copied = doc("one").replace("name: one", f"name: one, {gone}")
+    metadata = look(file("a.yaml", copied)).pods[Identity("default", "one")].pod.metadata
+    assert metadata.deletion_timestamp is None
+    assert metadata.deletion_grace_period_seconds is None
+
+
 def test_two_pods_cannot_share_a_written_uid() -> None:
     """sources.md, L9."""
     one = doc("one").replace("name: one", "name: one, uid: fixed")

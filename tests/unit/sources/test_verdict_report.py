@@ -112,3 +112,13 @@ def test_v6_the_first_error_of_each_file_and_path_is_there_for_healthz() -> None
     assert told.documents("good") == 1
     told.look({WEB: GOOD})
     assert told.report.problems() == {}
+
+
+@pytest.mark.parametrize(("text", "what"), [(BAD, "ManifestRefused"), (ODD, "ManifestWarning")])
+def test_v1_v2_a_file_with_very_many_faults_does_not_fill_the_journal(text: str, what: str) -> None:
+    """sources.md, V1, V2."""
+    told = Told()
+    many = "---\n".join(text.replace("name: one", f"name: p{n}") for n in range(250))
+    said = [record for record in told.look({WEB: many}) if record[0] == what]
+    assert len(said) == 101
+    assert said[-1] == (what, "web.yaml: and 150 more")
