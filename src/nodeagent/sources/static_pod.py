@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,12 +13,13 @@ from nodeagent.api import Pod, PodStatus, Toleration
 from nodeagent.api.defaults import set_defaults
 from nodeagent.api.documents import DEFAULT_NAMESPACE, Verdict
 from nodeagent.api.validation import validate_pod
-from nodeagent.api.validation.errors import FieldError
-from nodeagent.api.validation.names import MAX_SUBDOMAIN, check_if_set, uid_fault
+from nodeagent.api.validation.errors import FieldError, invalid
+from nodeagent.api.validation.names import MAX_LABEL, MAX_SUBDOMAIN, check_if_set, uid_fault
 from nodeagent.model import PodUID
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 _UID_LENGTH: Final = 32
+_LONGEST_FILE_NAME: Final = 255
 
 
 def document_uid(written: bytes, node_name: str, origin: str) -> PodUID:
@@ -80,11 +82,25 @@ def judge_static_pod(
         return verdict.rejected([("metadata.name", text)]), None
     pod = make_static_pod(verdict.pod, uid, node_name, tolerate=tolerate)
     errors = [*check_if_set("metadata.uid", verdict.pod.metadata.uid, uid_fault)]
-    errors += [_as_written(e, verdict.pod, pod) for e in validate_pod(pod)]
+    errors += [_as_written(e, verdict.pod, pod) for e in (*_too_long(pod), *validate_pod(pod))]
     if errors:
         faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in errors]
         return verdict.rejected(faults), None
     return verdict, pod
+
+
+def _too_long(pod: Pod) -> Iterator[FieldError]:
+    """A name with which the pod's log directory could never be made."""
+    whole = pod.metadata.name
+    if _longest_name(pod) < len(whole) <= MAX_SUBDOMAIN:
+        yield invalid("metadata.name", whole, "")
+
+
+def _longest_name(pod: Pod) -> int:
+    """Of a static pod, the node's name included."""
+    # Parts that are too long themselves are told by themselves.
+    namespace, uid = pod.metadata.namespace[:MAX_LABEL], pod.metadata.uid[:MAX_LABEL]
+    return min(MAX_SUBDOMAIN, _LONGEST_FILE_NAME - len(f"{namespace}__{uid}"))
 
 
 def _as_written(error: FieldError, written: Pod, full: Pod) -> FieldError:
@@ -93,9 +109,12 @@ def _as_written(error: FieldError, written: Pod, full: Pod) -> FieldError:
     if error.path != "metadata.name" or error.value != whole:
         return error
     detail = error.detail
-    if len(whole) > MAX_SUBDOMAIN:
-        most = MAX_SUBDOMAIN - (len(whole) - len(name))
-        detail = f"must have at most {most} characters, as the node's name is added to it"
+    if len(whole) > (longest := _longest_name(full)):
+        most = longest - (len(whole) - len(name))
+        detail = (
+            f"must have at most {most} characters, as namespace, node and UID are added to it "
+            "in the name of its log directory"
+        )
     return dataclasses.replace(error, value=name, detail=detail)
 
 

@@ -14,7 +14,6 @@ from nodeagent.sources.manifest_scan import PathSeen
 from nodeagent.sources.origin import Origin, origin_name, shown_path
 from nodeagent.sources.selection import FileVerdicts, Selection
 
-
 _MOST_REMARKS: Final = 100
 """Lines that are said of one file: its ten thousand bad documents must not fill the journal."""
 

@@ -107,6 +107,13 @@ def bad_value(written: str, told: str) -> Refused:
     return refused(f"value {written}", with_value(written), told)
 
 
+_LONGEST: Final = 255 - len("default_" + "-n1_") - 32
+_NAME_ADDED: Final = (
+    f"must have at most {_LONGEST} characters, as namespace, node and UID are added to it in the"
+    " name of its log directory"
+)
+
+
 def bad_uid(written: str, told: str) -> Refused:
     text = POD.replace("  name: web", f"  name: web\n  uid: {written}")
     told = f"metadata.uid: invalid value {json.dumps(written)}: {told} (line 5)"
@@ -276,8 +283,12 @@ REFUSED: Final = [
     refused(
         "a name of 253 characters",
         POD.replace("web", _LONG_NAME),
-        f'metadata.name: invalid value "{_LONG_NAME[:76]}...: must have at most 250 characters, as'
-        " the node's name is added to it (line 4)",
+        f'metadata.name: invalid value "{_LONG_NAME[:76]}...: {_NAME_ADDED} (line 4)',
+    ),
+    refused(
+        "a name one character too long",
+        POD.replace("web", _LONG_NAME[: _LONGEST + 1]),
+        f'metadata.name: invalid value "{_LONG_NAME[:76]}...: {_NAME_ADDED} (line 4)',
     ),
     refused(
         "an accented name",
@@ -335,8 +346,8 @@ ACCEPTED: Final = [
     ),
     accepted(
         "a name as long as it may be",
-        POD.replace("web", _LONG_NAME[:250]),
-        250,
+        POD.replace("web", _LONG_NAME[:_LONGEST]),
+        _LONGEST,
         lambda pod: len(pod.metadata.name) - len("-n1"),
     ),
     accepted("a byte order mark", "\ufeff" + POD, ["busybox"], images),
