@@ -230,6 +230,7 @@ def build_parts(
         changed=checkpoint.changed,
         lookups=Lookups(describe=runtime.status, ended=partial(_has_ended, cache)),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
+        on_sandbox=lambda uid, seen: syncer.sandbox_ready(uid, seen),  # noqa: PLW0108
         access=access,
     )
     checkpoint.add("runtime", runtime_manager)

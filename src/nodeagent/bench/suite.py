@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from nodeagent.bench import burst, idle, inspection, probes, react, relist, startup
+from nodeagent.bench import actions, burst, idle, inspection, probes, react, relist, startup
 from nodeagent.bench.beds import Place
 from nodeagent.bench.figures import BenchError, Figures, not_measured
 from nodeagent.rpc import RpcError
@@ -36,6 +36,8 @@ class Sizes:
     probe_pods: int = 100
     probes: int = 3
     probe_seconds: float = 15.0
+    action_containers: int = 5
+    action_repeats: int = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,10 @@ async def _probes(sizes: Sizes, _real: Containerd) -> Figures:
     return await probes.run(sizes.probe_pods, sizes.probes, 1, sizes.probe_seconds)
 
 
+async def _actions(sizes: Sizes, _real: Containerd) -> Figures:
+    return actions.run(sizes.action_containers, sizes.action_repeats)
+
+
 ROWS: Final[Mapping[str, Row]] = MappingProxyType(
     {
         "relist": _relist,
@@ -110,6 +116,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "burst containerd": _burst_real,
         "startup": _startup,
         "probes": _probes,
+        "actions": _actions,
     }
 )
 

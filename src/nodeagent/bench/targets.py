@@ -79,6 +79,7 @@ TARGETS: Final = (
     Target("burst containerd", "agent_s / bare_s", at("ratio"), 1.15),
     Target("probes", "late_p99_ms", at("late_p99_ms"), 100),
     Target("probes", "cpu_percent", at("cpu_percent"), 100),
+    Target("actions", "median_us", at("median_us"), 50),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

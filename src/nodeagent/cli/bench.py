@@ -135,6 +135,17 @@ def probes(pods: int, probes: int, period: int, seconds: float, as_json: bool) -
     show(_run(measured.run, pods, probes, period, seconds), as_json=as_json)
 
 
+@bench.command()
+@click.option("--containers", default=5, show_default=True, type=click.IntRange(1, 100))
+@click.option("--repeats", default=5000, show_default=True, type=click.IntRange(1, 1_000_000))
+@_json
+def actions(containers: int, repeats: int, as_json: bool) -> None:
+    """What it costs to decide what a pod needs done."""
+    from nodeagent.bench import actions as measured
+
+    show(measured.run(containers, repeats), as_json=as_json)
+
+
 @bench.command(name="all")
 @_endpoint
 @_image

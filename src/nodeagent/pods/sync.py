@@ -7,6 +7,7 @@ is missing, and says in the stored status what it found.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace as replace_data
 from typing import Protocol
 
 import anyio
@@ -23,6 +24,7 @@ from nodeagent.model import (
     PodRuntimeStatus,
     PodUID,
     RuntimePod,
+    SandboxRuntimeStatus,
     SyncError,
     UpdateType,
 )
@@ -186,9 +188,6 @@ class PodSync:
         ran = dict(self._ran_once(PodUID(pod.metadata.uid)))
         restart_all = restarts_all(shown.conditions)
         outcome = await self._run(pod, status, volumes, ran, restart_all=restart_all)
-        if outcome.errors:
-            # Why a container waits is shown at once, not at the next sync.
-            self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
         if (error := outcome.error()) is not None:
             raise error
         if outcome.reset:
@@ -207,11 +206,23 @@ class PodSync:
         uid = PodUID(pod.metadata.uid)
         self._at_work[uid] = (pod, status, ran)
         try:
-            return await self._runtime.sync_pod(
+            outcome = await self._runtime.sync_pod(
                 pod, status, volumes, probes=self._probes.results, restart_all=restart_all
             )
+            if outcome.errors:
+                # Why a container waits is shown at once, not at the next sync.
+                self.refresh(uid)
+            return outcome
         finally:
             del self._at_work[uid]
+
+    def sandbox_ready(self, uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
+        """A pod that is being worked on has a new sandbox: its addresses show at once."""
+        if (work := self._at_work.get(uid)) is not None:
+            pod, status, ran = work
+            status = replace_data(status, sandboxes=(sandbox,), ips=sandbox.ips)
+            self._at_work[uid] = (pod, status, ran)
+            self.refresh(uid)
 
     def refresh(self, uid: PodUID) -> None:
         """Show anew what a pod waits for while it is being worked on; else do nothing."""

@@ -6,7 +6,8 @@ from typing import Final
 
 from nodeagent.api import AppArmorProfile, Container, Pod, SeccompProfile
 from nodeagent.proto.runtime import v1
-from nodeagent.runtime.settings import RuntimeSettings
+from nodeagent.runtime.errors import ContainerStartError, Waiting
+from nodeagent.runtime.settings import HostFacts, RuntimeSettings
 
 APP_ARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
 _LOCAL: Final = "localhost/"
@@ -39,12 +40,17 @@ def seccomp(
     return v1.SecurityProfile(profile_type=kind), name
 
 
-def app_armor(pod: Pod, container: Container) -> tuple[v1.SecurityProfile | None, str]:
+def app_armor(
+    pod: Pod, container: Container, host: HostFacts
+) -> tuple[v1.SecurityProfile | None, str]:
     """The container's AppArmor profile, else that of its annotation, else the pod's.
 
     Returns:
         The profile, and its name as older runtimes take it; None and "" leave it to the
         runtime.
+
+    Raises:
+        ContainerStartError: there is one, and the host cannot enforce it.
     """
     own, shared = container.security_context, pod.spec.security_context
     annotated = pod.metadata.annotations.get(APP_ARMOR_ANNOTATION + container.name, "")
@@ -55,6 +61,9 @@ def app_armor(pod: Pod, container: Container) -> tuple[v1.SecurityProfile | None
     )
     if not profile:
         return None, ""
+    if profile.type != "Unconfined" and not host.app_armor:
+        message = "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+        raise ContainerStartError(Waiting.CONFIG, message)
     if profile.type == "Localhost":
         name = profile.localhost_profile or ""
         local = v1.SecurityProfile(profile_type=_Kind.Localhost, localhost_ref=name)

@@ -13,7 +13,7 @@ from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID
-from nodeagent.runtime.events import EventType, OnAction, PodEvents
+from nodeagent.runtime.events import EventType, OnAction, OnSandbox, PodEvents, no_sandbox
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.names import field_path
@@ -52,6 +52,7 @@ class RuntimeContext:
     on_action: OnAction
     limiter: PatientLimiter
     userns: UserNamespaces
+    on_sandbox: OnSandbox = no_sandbox
     lookups: Lookups = field(default_factory=Lookups)
     persist: Persist = no_persist
     changed: Callable[[], None] = nobody_cares

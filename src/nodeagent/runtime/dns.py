@@ -36,8 +36,14 @@ class ResolverSettings:
         )
 
 
-NO_RESOLVER: Final = ResolverSettings(servers=("127.0.0.1",), searches=(".",))
-"""What pods get as the node's settings when no resolver file is configured."""
+def no_resolver(node_ips: tuple[str, ...]) -> ResolverSettings:
+    """What pods get as the node's settings when no resolver file is configured.
+
+    Args:
+        node_ips: the node's addresses, the primary family first.
+    """
+    local = "::1" if node_ips and ":" in node_ips[0] else "127.0.0.1"
+    return ResolverSettings(servers=(local,), searches=(".",))
 
 
 @dataclass(frozen=True, slots=True)

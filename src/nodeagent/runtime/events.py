@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
 from nodeagent.api import Pod
-from nodeagent.model import PodUID
+from nodeagent.model import PodUID, SandboxRuntimeStatus
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
 OnAction: TypeAlias = Callable[[PodUID, str], None]
 """Called after something was changed in the runtime for a pod, with what it was."""
+
+
+OnSandbox: TypeAlias = Callable[[PodUID, SandboxRuntimeStatus], None]
+"""Called when a pod has a new sandbox, before anything starts in it."""
 
 
 class PodEvents(Protocol):
@@ -59,4 +63,8 @@ class NoEvents:
 
 
 def no_action(_uid: PodUID, _what: str) -> None:
+    """Tell nobody."""
+
+
+def no_sandbox(_uid: PodUID, _sandbox: SandboxRuntimeStatus) -> None:
     """Tell nobody."""

@@ -198,13 +198,15 @@ class PodExecutor:
             return ReadySandbox(actions.sandbox_id, config, self._status.ips)
         self._did_something = True
         try:
-            return await self._sandboxes.create(self._pod, actions.attempt)
+            sandbox = await self._sandboxes.create(self._pod, actions.attempt)
         except SyncError as error:
             if self._pod.metadata.deletion_timestamp is not None:
                 return None
             message = f"Failed to create pod sandbox: {error}"
             self._context.say(self._pod, "Warning", "FailedCreatePodSandBox", message)
             raise
+        self._context.on_sandbox(self._uid, sandbox.seen(self._pod))
+        return sandbox
 
     async def _start_containers(self, actions: PodActions, sandbox: ReadySandbox) -> None:
         for name in actions.ephemeral_containers_to_start:

@@ -23,7 +23,7 @@ from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.checkpointing import Checkpoints
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist, nobody_cares
-from nodeagent.runtime.events import NoEvents, OnAction, PodEvents, no_action
+from nodeagent.runtime.events import NoEvents, OnAction, OnSandbox, PodEvents, no_action, no_sandbox
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.hooks import HookRunner
 from nodeagent.runtime.image_pulls import OnNote, no_note
@@ -62,6 +62,7 @@ class RuntimeManager:
             run only once.
         changed: told when :meth:`snapshot` has changed so that it should be on disk soon.
         on_note: told when :meth:`waiting_note` of a pod has changed.
+        on_sandbox: told when a pod has a new sandbox, before anything starts in it.
         access: who may have which image, and what it is pulled with.
     """
 
@@ -80,6 +81,7 @@ class RuntimeManager:
         persist: Persist = no_persist,
         changed: Callable[[], None] = nobody_cares,
         on_note: OnNote = no_note,
+        on_sandbox: OnSandbox = no_sandbox,
         lookups: Lookups | None = None,
         access: ImageAccess | None = None,
     ) -> None:
@@ -96,6 +98,7 @@ class RuntimeManager:
             changed=changed,
             limiter=PatientLimiter(settings.concurrency, settings.patience),
             userns=UserNamespaces(settings.root_dir / "pods", settings.max_pods),
+            on_sandbox=on_sandbox,
             lookups=lookups or Lookups(),
         )
         context.metrics.cgroup_version.set(2 if context.host.cgroup_v2 else 1)

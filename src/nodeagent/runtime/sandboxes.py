@@ -11,11 +11,17 @@ from anyio import to_thread
 
 from nodeagent.aio import linger
 from nodeagent.api import Pod
-from nodeagent.model import PodUID, SandboxID, SyncError
+from nodeagent.model import (
+    PodUID,
+    SandboxID,
+    SandboxRuntimeStatus,
+    SandboxState,
+    SyncError,
+)
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 from nodeagent.runtime.context import LINGER, RuntimeContext
-from nodeagent.runtime.dns import NO_RESOLVER, ResolverSettings, parse_resolv_conf, pod_dns
+from nodeagent.runtime.dns import ResolverSettings, no_resolver, parse_resolv_conf, pod_dns
 from nodeagent.runtime.errors import SyncReason, describe, name_reserved, outcome_unknown
 from nodeagent.runtime.logs import make_log_dir, pod_log_dir
 from nodeagent.runtime.names import POD_UID, PodNames
@@ -32,6 +38,17 @@ class ReadySandbox:
     id: SandboxID
     config: v1.PodSandboxConfig
     ips: tuple[str, ...]
+
+    def seen(self, pod: Pod) -> SandboxRuntimeStatus:
+        """The sandbox as a look at the pod would show it."""
+        return SandboxRuntimeStatus(
+            self.id,
+            self.config.metadata.attempt if self.config.metadata is not None else 0,
+            SandboxState.READY,
+            ips=self.ips,
+            has_network_status=True,
+            host_network=pod.spec.host_network,
+        )
 
 
 def network_ips(network: v1.PodSandboxNetworkStatus | None) -> tuple[str, ...]:
@@ -109,7 +126,7 @@ class SandboxMaker:
     async def _host_dns(self) -> ResolverSettings:
         path = self._context.settings.resolv_conf
         if path is None:
-            return NO_RESOLVER
+            return no_resolver(self._context.settings.node_ips)
         try:
             text = await to_thread.run_sync(
                 lambda: path.read_text(encoding="utf-8", errors="replace")

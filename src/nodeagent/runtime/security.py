@@ -128,17 +128,18 @@ def container_security(
         container: its own settings win.
         image: what the runtime says about the image; gives the user.
         settings: where seccomp profiles lie, and what applies without one.
-        host: gives the paths that are masked because they exist.
+        host: gives the paths that are masked because they exist, and whether there is AppArmor.
         userns: the pod's user namespace; None when it has the host's.
         target: id of the container whose processes this one sees; "" for none.
 
     Raises:
-        ContainerStartError: the container must not run as root, and may do so.
+        ContainerStartError: the container must not run as root, and may do so; or it wants an
+            AppArmor profile that the host cannot enforce.
     """
     shared, own = pod_context(pod), own_context(container)
     check_non_root(pod, container, image)
     confined, confined_path = seccomp(pod, container, settings)
-    profile, profile_name = app_armor(pod, container)
+    profile, profile_name = app_armor(pod, container, host)
     unmasked = own.proc_mount == _UNMASKED
     context = v1.LinuxContainerSecurityContext(
         namespace_options=namespace_options(pod, userns, target),

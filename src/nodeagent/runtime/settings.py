@@ -115,6 +115,7 @@ class HostFacts:
         cpus: processors.
         storage_capacity: bytes of the file system of the root directory; 0 when unknown.
         kernel: version of the kernel.
+        app_armor: whether AppArmor is enabled.
     """
 
     memory_capacity: int = 8 * _GIB
@@ -125,6 +126,7 @@ class HostFacts:
     cpus: int = 1
     storage_capacity: int = 0
     kernel: tuple[int, int] = (6, 0)
+    app_armor: bool = True
 
 
 def detect_host(root: Path = Path("/"), root_dir: Path | None = None) -> HostFacts:
@@ -146,7 +148,15 @@ def detect_host(root: Path = Path("/"), root_dir: Path | None = None) -> HostFac
         cpus=os.cpu_count() or 1,
         storage_capacity=_storage_capacity(root_dir),
         kernel=_kernel(os.uname().release),
+        app_armor=_has_app_armor(root),
     )
+
+
+def _has_app_armor(root: Path) -> bool:
+    with suppress(OSError):
+        enabled = (root / "sys/module/apparmor/parameters/enabled").read_text()
+        return enabled.startswith("Y")
+    return False
 
 
 def _storage_capacity(root_dir: Path | None) -> int:

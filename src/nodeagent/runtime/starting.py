@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -43,12 +41,11 @@ from nodeagent.runtime.errors import (
     start_unknown,
 )
 from nodeagent.runtime.hash import container_hash
-from nodeagent.runtime.hosts_file import write_hosts_file
 from nodeagent.runtime.images import EnsuredImage, ImageManager, ImageRequest
-from nodeagent.runtime.logs import container_log, link_log, make_log_dir, next_attempt, pod_log_dir
+from nodeagent.runtime.logs import container_log, link_log, next_attempt, pod_log_dir
+from nodeagent.runtime.managed_files import make_files
 from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.restart import runs_once
-from nodeagent.runtime.sandbox_config import pod_hostname
 from nodeagent.runtime.sandboxes import ReadySandbox
 
 _TRIES: Final = 3
@@ -279,34 +276,11 @@ class ContainerStarter:
 
     async def _files(self, request: StartRequest, attempt: int) -> ManagedFiles:
         try:
-            return await to_thread.run_sync(self._make_files, request, attempt)
+            return await to_thread.run_sync(
+                make_files, self._context, request.pod, request.container, request.ips, attempt
+            )
         except OSError as error:
             raise ContainerStartError(Waiting.CONFIG, str(error)) from error
-
-    def _make_files(self, request: StartRequest, attempt: int) -> ManagedFiles:
-        """Make what the agent mounts into the container, and its log directory. Blocking."""
-        pod, container, settings = request.pod, request.container, self._context.settings
-        log = container_log(settings.pod_logs_dir, names.PodNames.of(pod), container.name, attempt)
-        make_log_dir(log.parent)
-        pod_dir = self._context.pod_dir(request.uid)
-        etc_hosts: Path | None = None
-        if request.ips or pod.spec.host_network:
-            etc_hosts = pod_dir / "etc-hosts"
-            host = pod_hostname(pod, settings.cluster_domain)
-            write_hosts_file(etc_hosts, pod, request.ips, host.hostname, host.domain)
-        termination_log: Path | None = None
-        if container.termination_message_path:
-            try:
-                termination_log = _termination_log(pod_dir / "containers" / container.name)
-            except OSError as error:
-                # It runs without: a full disk is no reason to leave a container down.
-                self._context.log.warning(
-                    "no_termination_log",
-                    pod=request.uid,
-                    container=container.name,
-                    cause=str(error),
-                )
-        return ManagedFiles(etc_hosts, termination_log)
 
     async def _run(
         self, request: StartRequest, created: tuple[ContainerID, int], began: float
@@ -365,11 +339,3 @@ def _target(request: StartRequest) -> str:
         message = f"unable to find target container {container.target_container_name}"
         raise ContainerStartError(Waiting.CONFIG, message)
     return target.id
-
-
-def _termination_log(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True, mode=0o750)
-    path = directory / secrets.token_hex(4)
-    path.touch()
-    path.chmod(0o666)
-    return path

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nodeagent.bench import burst, idle, inspection, probes, react, startup, suite
+from nodeagent.bench import actions, burst, idle, inspection, probes, react, startup, suite
 from nodeagent.bench.beds import Place
 from nodeagent.bench.children import agent, simulated_runtime, work_dir
 from nodeagent.bench.figures import NOT_MEASURED, BenchError
@@ -185,3 +185,17 @@ def test_more_changed_pods_than_pods_are_refused_in_one_line(
 ) -> None:
     assert app.invoke(["bench", "relist", "--pods=2", "--changed=3"]) == 2
     assert capsys.readouterr().err == ("nodeagent: --changed=3: must not be more than --pods=2\n")
+
+
+def test_decisions_are_timed_in_every_situation() -> None:
+    figures = actions.run(2, 5)
+    assert json.loads(json.dumps(figures)) == figures
+    rows = figures["situations"]
+    assert figures["median_us"] == rows[figures["worst_situation"]]["p50_us"]
+    assert figures["median_us"] == max(row["p50_us"] for row in rows.values()) > 0
+
+
+@pytest.mark.parametrize(("containers", "repeats"), [(0, 1), (1, 0)])
+def test_no_decisions_are_no_measure(containers: int, repeats: int) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        actions.run(containers, repeats)

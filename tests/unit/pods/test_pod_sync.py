@@ -198,6 +198,26 @@ async def test_a_sync_may_be_made_again_at_any_time(around: Neighbours) -> None:
     assert around.phases() == ["PhaseRunning"]
 
 
+async def test_a_new_sandbox_shows_at_once(around: Neighbours) -> None:
+    """workers.md, Y16."""
+    shown: list[tuple[str, str]] = []
+
+    def begin() -> None:
+        around.sync.sandbox_ready(UID, sandbox())
+        status = around.stored()
+        (usable,) = [c for c in status.conditions if c.type == "PodReadyToStartContainers"]
+        shown.append((status.pod_ip, usable.status))
+
+    around.on_sync = begin
+    around.result = PodSyncResult(errors={"a": ContainerError("ErrImagePull", "no")})
+    with pytest.raises(SyncError):
+        await around.bring_up(make_pod(), look())
+    assert shown == [("10.0.0.1", "True")]
+    assert around.stored().pod_ip == "10.0.0.1"
+    around.sync.sandbox_ready(UID, sandbox(ips=("10.0.0.9",)))
+    assert around.stored().pod_ip == "10.0.0.1", "nobody works on the pod"
+
+
 async def test_a_restart_of_all_removes_them_and_goes_on_at_once(around: Neighbours) -> None:
     """workers.md, Y15."""
     web = restarting_all(make_pod("a", "b", policy="Never"), "b")

@@ -38,6 +38,7 @@ def build(
     *,
     settings: RuntimeSettings | None = None,
     annotations: dict[str, str] | None = None,
+    host: HostFacts | None = None,
     **spec: Any,
 ) -> v1.LinuxContainerSecurityContext:
     container = make_container(security_context=own)
@@ -45,7 +46,7 @@ def build(
     meta = msgspec.structs.replace(pod.metadata, annotations=annotations or {})
     pod = msgspec.structs.replace(pod, metadata=meta)
     settings = settings or make_settings(Path("/x"))
-    return container_security(pod, container, image, settings, HostFacts())
+    return container_security(pod, container, image, settings, host or HostFacts())
 
 
 def user(number: int | None) -> v1.Int64Value | None:
@@ -237,6 +238,18 @@ def test_an_apparmor_profile_of_this_node_has_its_name() -> None:
     mine = AppArmorProfile(type="Localhost", localhost_profile="mine")
     found = build(SecurityContext(app_armor_profile=mine))
     assert found.apparmor == v1.SecurityProfile(profile_type=Kind.Localhost, localhost_ref="mine")
+
+
+def test_a_host_without_apparmor_cannot_enforce_a_profile() -> None:
+    without = HostFacts(app_armor=False)
+    for kind in ("RuntimeDefault", "Localhost"):
+        context = SecurityContext(app_armor_profile=AppArmorProfile(type=kind))
+        with pytest.raises(ContainerStartError, match="AppArmor is not enabled") as caught:
+            build(context, host=without)
+        assert caught.value.reason is Waiting.CONFIG
+    free = SecurityContext(app_armor_profile=AppArmorProfile(type="Unconfined"))
+    assert build(free, host=without).apparmor_profile == "unconfined"
+    assert build(host=without).apparmor is None
 
 
 def test_an_unmasked_proc_masks_nothing() -> None:

@@ -253,6 +253,8 @@ def test_the_host_is_read_from_proc_and_sys(tmp_path: Path) -> None:
     (cgroup / "system.slice/memory.swap.max").write_text("max")
     (tmp_path / "sys/kernel/mm/hugepages/hugepages-2048kB").mkdir(parents=True)
     (tmp_path / "sys/devices/system/cpu/cpu0/thermal_throttle").mkdir(parents=True)
+    (tmp_path / "sys/module/apparmor/parameters").mkdir(parents=True)
+    (tmp_path / "sys/module/apparmor/parameters/enabled").write_text("Y\n")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:  1024 kB\nMemFree: 1 kB\n")
     found = detect_host(tmp_path, tmp_path)
@@ -266,6 +268,7 @@ def test_the_host_is_read_from_proc_and_sys(tmp_path: Path) -> None:
         swap_accounting=True,
         hugepage_sizes=(2 * 1024**2,),
         thermal_throttle=("/sys/devices/system/cpu/cpu0/thermal_throttle",),
+        app_armor=True,
     )
 
 
@@ -273,4 +276,5 @@ def test_a_host_that_says_nothing_has_cautious_facts(tmp_path: Path) -> None:
     facts = detect_host(tmp_path)
     assert not facts.cgroup_v2
     assert not facts.swap_accounting
+    assert not facts.app_armor
     assert facts.memory_capacity > 0

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.runtime.fakes import make_pod
 
 from nodeagent.api import PodDNSConfig, PodDNSConfigOption
-from nodeagent.runtime.dns import ResolverSettings, parse_resolv_conf, pod_dns
+from nodeagent.runtime.dns import ResolverSettings, no_resolver, parse_resolv_conf, pod_dns
 
 HOST = ResolverSettings(("10.1.1.1",), ("corp.example",), ("timeout:2",))
 CLUSTER = ("10.96.0.10",)
@@ -103,3 +103,13 @@ options ndots:3
 
 def test_an_empty_resolver_file_gives_nothing() -> None:
     assert parse_resolv_conf("") == ResolverSettings()
+
+
+@pytest.mark.parametrize(
+    ("node_ips", "server"),
+    [((), "127.0.0.1"), (("192.0.2.1", "fd00::1"), "127.0.0.1"), (("fd00::1",), "::1")],
+)
+def test_without_a_resolver_file_the_node_itself_is_asked(
+    node_ips: tuple[str, ...], server: str
+) -> None:
+    assert no_resolver(node_ips) == ResolverSettings((server,), (".",))

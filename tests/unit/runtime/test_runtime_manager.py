@@ -28,7 +28,14 @@ from tests.unit.runtime.fakes import (
 
 from nodeagent.api import ConfigMapEnvSource, EnvFromSource, VolumeMount
 from nodeagent.journal import Journal
-from nodeagent.model import BackOffError, PodUID, SyncError
+from nodeagent.model import (
+    BackOffError,
+    PodUID,
+    SandboxID,
+    SandboxRuntimeStatus,
+    SandboxState,
+    SyncError,
+)
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.rpc import Internal, Unavailable, Unknown
 from nodeagent.runtime import RuntimeManager
@@ -381,3 +388,44 @@ async def test_a_runtime_class_that_nobody_knows_fails_the_sandbox(
         in events.last("FailedCreatePodSandBox").message
     )
     assert not runtime.sandboxes
+
+
+async def test_a_new_sandbox_is_told_before_anything_starts_in_it(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    """docs/behaviour/runtime.md, "Order of execution"."""
+    told: list[tuple[str, SandboxRuntimeStatus, int]] = []
+
+    def note(uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
+        told.append((uid, sandbox, runtime.calls["create_container"]))
+
+    manager = RuntimeManager(runtime, runtime, make_settings(tmp_path), on_sandbox=note)
+    pod = make_pod(init_containers=(make_container("init"),))
+    await manager.sync_pod(pod, await runtime.status(), {})
+    runtime.exit("init")
+    await manager.sync_pod(pod, await runtime.status(), {})
+    ((uid, sandbox, created),) = told
+    assert (uid, created) == (UID, 0)
+    assert sandbox == SandboxRuntimeStatus(
+        SandboxID("s1"), 0, SandboxState.READY, ips=("10.0.0.7",), has_network_status=True
+    )
+
+
+async def test_only_the_last_words_of_the_last_runs_are_kept(
+    runtime: FakeRuntime, manager: RuntimeManager, tmp_path: Path
+) -> None:
+    """docs/behaviour/runtime.md, "Starting"."""
+    pod = make_pod(make_container(termination_message_path="/dev/termination-log"))
+    for _ in range(7):
+        assert (await manager.sync_pod(pod, await runtime.status(), {})).error() is None
+        runtime.exit("web", 1)
+        manager.observe_exits(await runtime.status())
+        await anyio.sleep(400)
+    mounts = [
+        mount.host_path
+        for made in runtime.containers.values()
+        for mount in made.config.mounts
+        if mount.container_path == "/dev/termination-log"
+    ]
+    kept = {str(path) for path in (tmp_path / "agent/pods" / UID / "containers/web").iterdir()}
+    assert kept == set(mounts[-4:])

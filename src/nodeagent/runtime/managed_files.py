@@ -1,0 +1,65 @@
+"""Files that the agent makes for a container (docs/behaviour/runtime.md, "Starting")."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from nodeagent.api import Container, Pod
+from nodeagent.runtime.container_config import ManagedFiles
+from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.hosts_file import write_hosts_file
+from nodeagent.runtime.logs import container_log, make_log_dir
+from nodeagent.runtime.names import PodNames
+from nodeagent.runtime.sandbox_config import pod_hostname
+
+KEPT: Final = 4
+"""Termination logs that are kept: those of the runs whose end may still be shown, and more."""
+
+
+def make_files(
+    context: RuntimeContext, pod: Pod, container: Container, ips: tuple[str, ...], attempt: int
+) -> ManagedFiles:
+    """Make what the agent mounts into the container, and its log directory. Blocking.
+
+    Raises:
+        OSError: the container cannot do without what could not be made.
+    """
+    settings = context.settings
+    log = container_log(settings.pod_logs_dir, PodNames.of(pod), container.name, attempt)
+    make_log_dir(log.parent)
+    pod_dir = context.pod_dir(pod.metadata.uid)
+    etc_hosts: Path | None = None
+    if ips or pod.spec.host_network:
+        etc_hosts = pod_dir / "etc-hosts"
+        host = pod_hostname(pod, settings.cluster_domain)
+        write_hosts_file(etc_hosts, pod, ips, host.hostname, host.domain)
+    words: Path | None = None
+    if container.termination_message_path:
+        try:
+            words = termination_log(pod_dir / "containers" / container.name)
+        except OSError as error:
+            # It runs without: a full disk is no reason to leave a container down.
+            context.log.warning(
+                "no_termination_log",
+                pod=pod.metadata.uid,
+                container=container.name,
+                cause=str(error),
+            )
+    return ManagedFiles(etc_hosts, words)
+
+
+def termination_log(directory: Path) -> Path:
+    """Make a file for the last words of a run; those of runs long ago go. Blocking."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+    for stale in sorted(directory.iterdir(), key=_written)[: 1 - KEPT]:
+        stale.unlink(missing_ok=True)
+    path = directory / secrets.token_hex(4)
+    path.touch()
+    path.chmod(0o666)
+    return path
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
