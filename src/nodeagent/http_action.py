@@ -31,6 +31,10 @@ REQUESTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _KEPT: Final = string.punctuation.translate({ord(c): None for c in '"<>\\^`{|}'})
 """What may stand in a path and query as it is."""
+PLAIN: Final = "http: server gave HTTP response to HTTPS client"
+"""What is said of a server that was asked by TLS and does not know it."""
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH")
+"""What the TLS library says when the other side answers in plain text."""
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _HIGHEST_PORT: Final = 65535
 
@@ -101,6 +105,23 @@ def address_of(action: HTTPGetAction, host: str, port: int) -> str:
     path = action.path.partition("#")[0]
     slash = "" if path.startswith("/") else "/"
     return f"{scheme}://{join(host, port)}{slash}{quote(path, safe=_KEPT)}"
+
+
+def shown(url: URL) -> str:
+    """A URL in messages: with its port, also when that is the usual one."""
+    return f"{url.scheme}://{join(url.host or '', url.port or 0)}{url.raw_path_qs}"
+
+
+def unreached(url: URL, error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection to a server."""
+    import ssl
+
+    cause = error.os_error
+    if not isinstance(cause, ssl.SSLError):
+        return f"dial tcp {join(url.host or '', url.port or 0)}: connect: {why(cause)}"
+    if any(word in str(cause) for word in _NOT_TLS):
+        return PLAIN
+    return f"tls: {cause.reason or cause}"
 
 
 def headers_of(action: HTTPGetAction, user_agent: str) -> CIMultiDict[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from nodeagent.api import Pod
 from nodeagent.journal import Journal
@@ -13,6 +14,8 @@ log = Log("event")
 _REPEAT_SECONDS = 60.0
 _EXPECTED = frozenset({"MissingClusterDNS"})
 """Warnings that are the normal case on a machine without a cluster: journal only."""
+_ID: Final = re.compile(r"\b[0-9a-f]{32,}\b")
+"""What the runtime calls a container or a process; another one does not make it news."""
 
 
 class JournalEvents:
@@ -24,8 +27,8 @@ class JournalEvents:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        # The last warning of each pod and reason: a repeated one is logged once, and recorded
-        # once a minute.
+        # The last warning of each pod and reason, without ids: a repeated one is logged once,
+        # and recorded once a minute.
         self._last: dict[tuple[str, str], tuple[str, float]] = {}
 
     def event(self, pod: Pod, kind: str, reason: str, message: str, field_path: str = "") -> None:
@@ -47,13 +50,14 @@ class JournalEvents:
     ) -> bool:
         """Write it to the journal; whether it is a warning that is new."""
         before, recorded_at = self._last.get(key, ("", 0.0))
-        repeated = kind != "Normal" and before == message
+        said = _ID.sub("", message)
+        repeated = kind != "Normal" and before == said
         if repeated and self._journal.now - recorded_at < _REPEAT_SECONDS:
             return False
         self._journal.record("event", reason, key[0], message, type=kind, **fields)
         if kind == "Normal":
             return False
-        self._last[key] = (message, self._journal.now)
+        self._last[key] = (said, self._journal.now)
         return not repeated
 
     def __call__(self, pod: Pod, kind: str, reason: str, message: str) -> None:

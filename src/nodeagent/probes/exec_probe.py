@@ -7,7 +7,9 @@ from typing import Final, Protocol
 
 import anyio
 
+from nodeagent.api import Container, ExecAction
 from nodeagent.duration import format_duration
+from nodeagent.model.expansion import expand
 from nodeagent.probes.outcome import MAX_TEXT, Outcome, Target, failure, success, unknown
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import DeadlineExceeded, RpcError
@@ -28,6 +30,16 @@ class ExecRuntime(Protocol):
             RpcError: it could not be run, or did not end in time.
         """
         ...
+
+
+def probe_command(action: ExecAction, container: Container) -> list[str]:
+    """The command with the variables that the spec itself gives a value.
+
+    Their values count as they are written. A variable that comes from elsewhere is empty: what
+    it is in the container is known to the container only.
+    """
+    values = {variable.name: variable.value for variable in container.env}
+    return [expand(word, values.get) for word in action.command]
 
 
 class ExecProbe:
@@ -54,18 +66,17 @@ class ExecProbe:
         action = target.probe.exec
         assert action is not None
         seconds = target.timeout
+        words = probe_command(action, target.container)
         done: v1.ExecSyncResponse | None = None
         try:
             with anyio.move_on_after(seconds + self._slack):
-                done = await self._runtime.exec_sync(
-                    target.container_id, action.command, int(seconds)
-                )
+                done = await self._runtime.exec_sync(target.container_id, words, int(seconds))
         except DeadlineExceeded:
             pass
         except RpcError as error:
             return unknown(str(error))
         if done is None:
-            command = " ".join(action.command)
+            command = " ".join(words)
             took = format_duration(seconds)
             return failure(f'command timed out: "{command}" timed out after {took}')
         text = (done.stdout + done.stderr)[:MAX_TEXT].decode(errors="replace")

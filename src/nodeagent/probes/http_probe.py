@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from nodeagent.http_action import REQUESTS, Reply, Requests, address_of, headers_of
-from nodeagent.probes.address import USER_AGENT, ProbeError, choose_host, join, resolve_port, why
+from nodeagent.http_action import (
+    REQUESTS,
+    Reply,
+    Requests,
+    address_of,
+    headers_of,
+    shown,
+    unreached,
+)
+from nodeagent.probes.address import USER_AGENT, ProbeError, choose_host, resolve_port, why
 from nodeagent.probes.outcome import Outcome, Target, failure, success, unknown, unreachable
 
 if TYPE_CHECKING:
@@ -53,17 +61,16 @@ class HttpProbe:
             try:
                 reply = await self._requests.get(url, headers)
             except aiohttp.ClientConnectorError as error:
-                place = join(url.host or "", url.port or 0)
-                text = f"dial tcp {place}: connect: {why(error.os_error)}"
-                return unreachable(f'Get "{url}": {text}', error.os_error)
+                text = f'Get "{shown(url)}": {unreached(url, error)}'
+                return unreachable(text, error.os_error)
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                return failure(f'Get "{url}": {_explain(error)}')
+                return failure(f'Get "{shown(url)}": {_explain(error)}')
             if isinstance(reply, Reply):
                 return _judge(reply)
             url = reply
             if url.scheme not in ("http", "https"):
-                return failure(f'Get "{url}": unsupported protocol scheme "{url.scheme}"')
-        return failure(f'Get "{first}": stopped after {REQUESTS} redirects')
+                return failure(f'Get "{shown(url)}": unsupported protocol scheme "{url.scheme}"')
+        return failure(f'Get "{shown(first)}": stopped after {REQUESTS} redirects')
 
 
 def _judge(reply: Reply) -> Outcome:

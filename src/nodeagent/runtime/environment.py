@@ -14,10 +14,10 @@ from nodeagent.api import (
     Pod,
     SecretKeySelector,
 )
+from nodeagent.model.expansion import expand
 from nodeagent.runtime.downward import NO_NODE, NodeValues, field_value, resource_value
 from nodeagent.runtime.env_file import MAX_KEY, MAX_VALUE
 from nodeagent.runtime.errors import ContainerStartError, Waiting
-from nodeagent.runtime.expansion import expand
 
 
 @dataclass(frozen=True, slots=True)

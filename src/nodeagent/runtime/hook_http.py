@@ -9,6 +9,7 @@ import anyio
 
 from nodeagent.api import Container, HTTPGetAction
 from nodeagent.http_action import (
+    PLAIN,
     REQUESTS,
     AddressError,
     Reply,
@@ -18,7 +19,8 @@ from nodeagent.http_action import (
     headers_of,
     join,
     resolve_port,
-    why,
+    shown,
+    unreached,
 )
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 USER_AGENT: Final = "kube-lifecycle/1.36"
 _CLOSE_SECONDS: Final = 2.0
-_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH")
-"""What the TLS library says when the other side answers in plain text."""
 
 
 class RequestFailed(Exception):  # noqa: N818 - it is what happened
@@ -77,7 +77,7 @@ async def _ask(requests: Requests, where: str, action: HTTPGetAction) -> str:
     try:
         await _follow(requests, url, headers)
     except RequestFailed as error:
-        if url.scheme != "https" or not any(word in str(error) for word in _NOT_TLS):
+        if url.scheme != "https" or PLAIN not in str(error):
             raise
         # Whoever answers in plain text is not told the secret that was meant for TLS.
         headers.popall("Authorization", None)
@@ -94,20 +94,13 @@ async def _follow(requests: Requests, url: URL, headers: CIMultiDict[str]) -> No
         try:
             reply = await requests.get(url, headers)
         except aiohttp.ClientConnectorError as error:
-            place = join(url.host or "", url.port or 0)
-            msg = f'Get "{url}": dial tcp {place}: {_cause(error.os_error)}'
+            msg = f'Get "{shown(url)}": {unreached(url, error)}'
             raise RequestFailed(msg) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            msg = f'Get "{url}": {str(error) or repr(error)}'
+            msg = f'Get "{shown(url)}": {str(error) or repr(error)}'
             raise RequestFailed(msg) from error
         if isinstance(reply, Reply):
             return
         url = reply
-    msg = f'Get "{first}": stopped after {REQUESTS} redirects'
+    msg = f'Get "{shown(first)}": stopped after {REQUESTS} redirects'
     raise RequestFailed(msg)
-
-
-def _cause(error: OSError) -> str:
-    import ssl
-
-    return f"tls: {error}" if isinstance(error, ssl.SSLError) else f"connect: {why(error)}"

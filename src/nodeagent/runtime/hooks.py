@@ -25,8 +25,24 @@ _LOOK_PERIOD: Final = 0.5
 """Seconds between two looks whether the container of a running hook has ended."""
 
 
+_KILLED: Final = 137
+"""Exit code of a command that did not come to its own end."""
+_SETTLE: Final = 1.5
+"""Seconds within which the end of a container is known after that of its commands."""
+_SETTLE_PERIOD: Final = 0.05
+
+
 class HookError(Exception):
-    """A hook failed; the text says all that is known, for the container's status."""
+    """A hook failed; the text says all that is known, for the container's status.
+
+    Args:
+        text: what failed, and why.
+        cut_off: it did not come to its own end; its container may have ended.
+    """
+
+    def __init__(self, text: str, *, cut_off: bool = False) -> None:
+        super().__init__(text)
+        self.cut_off = cut_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +65,10 @@ class HookTarget:
     id: ContainerID
     address: str
 
-    def about(self, what: str, trouble: str) -> HookError:
+    def about(self, what: str, trouble: str, *, cut_off: bool = False) -> HookError:
         """A failure of a hook, named in full."""
         where = f'for Container "{self.container.name}" in Pod "{self.shown}"'
-        return HookError(f"{what} {where} failed - error: {trouble}")
+        return HookError(f"{what} {where} failed - error: {trouble}", cut_off=cut_off)
 
 
 def restored(name: str, annotations: Mapping[str, str]) -> Container:
@@ -110,16 +126,27 @@ class HookRunner:
             try:
                 await self._perform(target, handler)
             except HookError as error:
-                errors.append(error)
+                if not (error.cut_off and await self._ends(target)):
+                    errors.append(error)
             tasks.cancel_scope.cancel()
         if errors:
             raise errors[0]
 
     async def _wait_for_end(self, target: HookTarget, hook: anyio.CancelScope) -> None:
+        await self._until_ended(target, _LOOK_PERIOD)
+        hook.cancel()
+
+    async def _ends(self, target: HookTarget) -> bool:
+        """Whether the container ends now: its commands do so before anybody learns of it."""
+        with anyio.move_on_after(_SETTLE):
+            await self._until_ended(target, _SETTLE_PERIOD)
+            return True
+        return False
+
+    async def _until_ended(self, target: HookTarget, period: float) -> None:
         ended = self._context.lookups.ended
         while not ended(target.uid, target.id):  # noqa: ASYNC110 - a look at what PLEG last saw
-            await anyio.sleep(_LOOK_PERIOD)
-        hook.cancel()
+            await anyio.sleep(period)
 
     async def _perform(self, target: HookTarget, handler: LifecycleHandler) -> None:
         if handler.exec is not None:
@@ -139,14 +166,16 @@ class HookRunner:
             done = await self._context.runtime.exec_sync(target.id, action.command, 0)
         except RpcError as error:
             trouble = f'{describe(error)}, message: ""'
-            raise target.about(what, trouble) from error
+            raise target.about(what, trouble, cut_off=True) from error
         if done.exit_code == 0:
             return
         command = " ".join(action.command)
         said = _text(done.stderr)
         output = _text((done.stdout + done.stderr)[:MAX_BODY])
         trouble = f"command '{command}' exited with {done.exit_code}: {said}"
-        raise target.about(what, f'{trouble}, message: "{output}"')
+        raise target.about(
+            what, f'{trouble}, message: "{output}"', cut_off=done.exit_code == _KILLED
+        )
 
     async def _request(self, target: HookTarget, request: HookRequest) -> None:
         try:

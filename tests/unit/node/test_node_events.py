@@ -49,6 +49,19 @@ def test_a_warning_is_logged_when_it_is_new(caplog: pytest.LogCaptureFixture) ->
     assert logged(caplog) == []
 
 
+def test_another_id_does_not_make_a_warning_news(caplog: pytest.LogCaptureFixture) -> None:
+    """probes.md, BE4."""
+    journal = Journal()
+    events = JournalEvents(journal)
+    for number in range(3):
+        events(pod(), "Warning", "Unhealthy", f'exec "{number:064x}": no such file')
+    (message,) = [message for _, message in logged(caplog)]
+    assert message == f'exec "{0:064x}": no such file'
+    assert len(journal.select("u-web")) == 1
+    events(pod(), "Warning", "Unhealthy", f'exec "{4:064x}": not allowed')
+    assert len(logged(caplog)) == 1
+
+
 def test_normal_events_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "nodeagent")
     JournalEvents(Journal())(pod(), "Normal", "Started", "x")

@@ -8,9 +8,9 @@ import anyio
 import pytest
 from tests.unit.probes.probe_fakes import container_of, probed
 
-from nodeagent.api import ExecAction, Probe
+from nodeagent.api import Container, EnvVar, EnvVarSource, ExecAction, ObjectFieldSelector, Probe
 from nodeagent.model import ProbeKind, ProbeResult
-from nodeagent.probes.exec_probe import ExecProbe
+from nodeagent.probes.exec_probe import ExecProbe, probe_command
 from nodeagent.probes.outcome import Outcome, Target
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import DeadlineExceeded, RpcError, Unknown
@@ -73,3 +73,18 @@ async def test_bx4_a_runtime_that_does_not_answer_is_given_up() -> None:
 async def test_bx5_another_error_is_no_answer_of_the_container() -> None:
     outcome = await ask(Runtime(Unknown("no such file", "ExecSync")))
     assert outcome == Outcome(ProbeResult.UNKNOWN, "ExecSync: unknown: no such file")
+
+
+def test_bx6_the_command_knows_the_values_that_the_spec_itself_gives() -> None:
+    field = EnvVarSource(field_ref=ObjectFieldSelector(field_path="metadata.name"))
+    container = Container(
+        name="web",
+        env=(
+            EnvVar(name="A", value="1"),
+            EnvVar(name="B", value="$(A)"),
+            EnvVar(name="FIELD", value_from=field),
+        ),
+    )
+    words = ("check", "$(A) $$(A) $A", "$(B)", "[$(FIELD)]", "$(NOBODY)")
+    found = probe_command(ExecAction(command=words), container)
+    assert found == ["check", "1 $(A) $A", "$(A)", "[]", "$(NOBODY)"]

@@ -19,9 +19,10 @@ from tests.unit.probes.servers import (
     server_tls,
     target,
 )
+from yarl import URL
 
 from nodeagent.api import HTTPGetAction, HTTPHeader
-from nodeagent.http_action import address_of, headers_of
+from nodeagent.http_action import address_of, headers_of, shown
 from nodeagent.model import ProbeResult
 from nodeagent.probes.http_probe import HttpProbe
 from nodeagent.probes.outcome import Outcome
@@ -255,8 +256,27 @@ async def test_bh11_nobodys_certificate_is_verified(probe: HttpProbe, tmp_path: 
         assert await ask(probe, port, scheme="HTTPS") == Outcome(SUCCESS, "secret")
         plain = await ask(probe, port)
         assert plain.result is FAILURE
-    async with raw_server(Replies(answer("200 OK"))) as port:
-        assert (await ask(probe, port, scheme="HTTPS")).result is FAILURE
+
+
+async def test_bh9_a_server_without_tls_is_called_that(probe: HttpProbe) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer("400 Bad Request"))
+        await writer.drain()
+
+    async with raw_server(plain) as port:
+        outcome = await ask(probe, port, scheme="HTTPS")
+    where = f"https://127.0.0.1:{port}/healthz"
+    assert outcome == Outcome(
+        FAILURE, f'Get "{where}": http: server gave HTTP response to HTTPS client'
+    )
+
+
+def test_bh6_urls_are_shown_with_their_port() -> None:
+    assert shown(URL("http://[fd00::1]:80/a%20b?c=d", encoded=True)) == (
+        "http://[fd00::1]:80/a%20b?c=d"
+    )
+    assert shown(URL("https://host/", encoded=True)) == "https://host:443/"
 
 
 @pytest.mark.parametrize(

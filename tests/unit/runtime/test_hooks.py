@@ -356,6 +356,28 @@ class TestBeforeEnd:
         (record,) = [r for r in journal.select(UID) if r.what == "PreStopHookFailed"]
         assert "exited with 1: secret" in record.why
 
+    @pytest.mark.parametrize("ends", [True, False])
+    async def test_a_command_that_ends_with_its_container_has_not_failed(
+        self, runtime: FakeRuntime, tmp_path: Path, events: EventLog, ends: bool
+    ) -> None:
+        """The kernel kills commands before anybody learns of the container's end."""
+        killed = 1000.0
+        manager = RuntimeManager(
+            runtime,
+            runtime,
+            make_settings(tmp_path),
+            events=events,
+            lookups=Lookups(ended=lambda _uid, _cid: ends and anyio.current_time() > killed + 0.4),
+        )
+        pod = make_pod(hooked(pre_stop=EXEC))
+        status = await start(runtime, manager, pod)
+        runtime.exec_seconds["web"] = 3.2
+        runtime.exec_result = v1.ExecSyncResponse(exit_code=137)
+        killed = anyio.current_time() + 3.2
+        await manager.kill_pod(pod, status, 30)
+        assert ("FailedPreStopHook" in events.reasons) is not ends
+        assert anyio.current_time() - killed < 2
+
     async def test_the_sidecars_wait_comes_after_its_own_hook(
         self, runtime: FakeRuntime, manager: RuntimeManager
     ) -> None:

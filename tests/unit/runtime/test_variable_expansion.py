@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.runtime.fakes import make_container, make_pod
 
 from nodeagent.api import EnvVar
+from nodeagent.model.expansion import expand
 from nodeagent.runtime.environment import build_environment, expand_all
-from nodeagent.runtime.expansion import expand
 
 VARIABLES = {"A": "1", "B": "two words", "EMPTY": "", "NESTED": "$(A)", "A$(B": "odd"}
 
