@@ -112,8 +112,10 @@ class Fetcher:
             for name, _value in own:
                 headers.pop(name, None)
             headers.extend([*own, *known.headers()])
+            # aiohttp refuses to choose between two.
+            asked = url.with_user(None) if "Authorization" in headers else url
             async with session.get(
-                url, headers=headers, proxy=self._proxy_for(str(url)), allow_redirects=False
+                asked, headers=headers, proxy=self._proxy_for(str(url)), allow_redirects=False
             ) as response:
                 if response.status not in _REDIRECTS:
                     return await _read(response, known)
@@ -158,7 +160,10 @@ def _target(url: URL, response: aiohttp.ClientResponse) -> URL:
     location = response.headers.get("Location")
     if not location:
         raise _refused(response, "without a Location")
-    target = url.join(URL(location))
+    try:
+        target = url.join(URL(location))
+    except ValueError as error:
+        raise _refused(response, "to what is no URL") from error
     if target.scheme not in ("http", "https") or not target.host:
         raise _refused(response, "to what is no http or https URL")
     if url.scheme == "https" and target.scheme == "http":
@@ -207,7 +212,8 @@ def _cause(error: Exception) -> str:
         case aiohttp.ServerDisconnectedError():
             return "the server closed the connection without an answer"
         case aiohttp.ClientResponseError():
-            return f"not an HTTP answer: {error.message}"[:200]
+            # Its message has several lines, with a drawing of where the fault is.
+            return f"not an HTTP answer: {' '.join(error.message.split())}"[:200]
         case aiohttp.ClientOSError() | OSError():
             return f"the connection was lost: {_reason(error)}"
         case _:

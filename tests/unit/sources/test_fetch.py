@@ -133,6 +133,7 @@ async def test_what_answers_is_no_web_server(answer: bytes, told: str) -> None:
             tg.cancel_scope.cancel()
     assert text.startswith(told)
     assert len(text) < 250
+    assert "\n" not in text
 
 
 async def test_https_to_a_server_without() -> None:
@@ -237,7 +238,8 @@ async def test_a_redirect_on_the_same_server_keeps_the_headers() -> None:
         ("/pods", "more than 10 redirects"),
         ("", "302 Found without a Location"),
         ("file:///etc/passwd", "302 Found to what is no http or https URL"),
-        ("http://[", "cannot be asked: "),
+        ("http://[", "302 Found to what is no URL"),
+        ("http://127.0.0.1:99999/", "302 Found to what is no URL"),
     ],
 )
 async def test_redirects_that_lead_nowhere(location: str, told: str) -> None:
@@ -257,6 +259,15 @@ async def test_a_redirect_from_https_to_http_is_not_followed() -> None:
     with pytest.raises(FetchError, match="302 Found from https to http, which is not followed"):
         module._target(URL("https://example.com/"), response)
     assert str(module._target(URL("http://example.com/a"), response)) == "http://example.com/x"
+
+
+async def test_a_header_takes_precedence_over_user_and_password_of_the_url() -> None:
+    """sources.md, UR1."""
+    async with serving() as site:
+        url = site.url.replace("http://", "http://user:secret@")
+        await Fetcher(url, [("authorization", "Bearer mine")]).fetch(NONE)
+        (request,) = site.requests
+        assert request.headers.getall("Authorization") == ["Bearer mine"]
 
 
 async def test_user_and_password_of_the_url_are_sent_to_its_host_only() -> None:
