@@ -145,7 +145,10 @@ class PodLooker:
             return
         now = anyio.current_time()
         due = now + (self._settings.request_delay if delay is None else delay)
-        pod.due = due if pod.asked_at is None else min(pod.due, due)
+        if pod.asked_at is None or due < pod.due:
+            pod.due = due
+            if pod.hurry is not None:
+                pod.hurry.set()
         self._asked.add(pod)
         pod.asked_at = now
         if not pod.busy:
@@ -163,7 +166,7 @@ class PodLooker:
         try:
             while pod.waiting is not None or pod.asked_at is not None:
                 if pod.asked_at is not None and pod.waiting is None:
-                    await anyio.sleep_until(pod.due)
+                    await self._until_due(pod)
                 lane = self._slots if pod.trouble is None else self._second_tries
                 async with lane.slot():
                     await self._look(pod)
@@ -177,6 +180,15 @@ class PodLooker:
             self._busy -= 1
             self._idle.set()
             self._idle = anyio.Event()
+
+    @staticmethod
+    async def _until_due(pod: TrackedPod) -> None:
+        """Collect requests until the look is due, which a request may make earlier."""
+        while (left := pod.due - anyio.current_time()) > 0:
+            pod.hurry = anyio.Event()
+            with anyio.move_on_after(left):
+                await pod.hurry.wait()
+        pod.hurry = None
 
     def _answered(self, pod: TrackedPod) -> None:
         pod.asked_at = None

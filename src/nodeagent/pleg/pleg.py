@@ -40,6 +40,8 @@ log: Final = Log("pleg")
 
 _GONE_DELAY: Final = 0.25
 """Seconds to collect removals in: garbage goes one by one, and nobody waits for it."""
+_BEGUN_DELAY: Final = 0.02
+"""Seconds to wait for our own call to return, when what it does was announced meanwhile."""
 _LEAST_REST: Final = 0.05
 _LISTING_TIME: Final = 0.5
 """Seconds that a relist may take and the one before still counts as fresh."""
@@ -176,7 +178,7 @@ class Pleg:
         if hint.effect is Effect.ENDED:
             self._look_now(pod)  # we have done nothing that would be told of in a moment
         elif hint.effect is not Effect.ENDING:
-            self._looker.ask(pod)
+            self._looker.ask(pod, _BEGUN_DELAY)
 
     def request_all(self, reason: str, after: float = 0.0) -> None:
         """Have all pods looked at in ``after`` seconds, or when a relist is due before."""

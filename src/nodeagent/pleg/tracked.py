@@ -46,6 +46,7 @@ class TrackedPod:
         hinted_at: when someone said that the pod changed; None once events explained it.
         asked_at: when a look at this pod was last asked for; None when none is due.
         due: when that look may begin; until then further requests are merged with it.
+        hurry: set when that has become earlier; None while nobody waits for it.
         waiting: the newest view that is not acted on yet.
         busy: a task attends to the pod.
         looking: the state being inspected.
@@ -73,6 +74,7 @@ class TrackedPod:
     hinted_at: float | None = None
     asked_at: float | None = None
     due: float = 0.0
+    hurry: anyio.Event | None = None
     waiting: View | None = None
     busy: bool = False
     looking: RuntimePod | None = None

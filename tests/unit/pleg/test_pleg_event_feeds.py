@@ -198,6 +198,25 @@ async def test_a_runtime_that_cannot_be_asked_leaves_the_end_to_the_relist() -> 
         assert ring.heard() == [("u", "c-u", DIED)]
 
 
+async def test_a_beginning_is_looked_at_with_our_own_call_that_caused_it() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", hint: one look, and no later than for the call."""
+    ring = Ring(period=1000.0, evented_period=1000.0)
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.lister.put(web())
+        feed.say("u", "c-u")
+        await anyio.sleep(0.005)
+        ring.pleg.request_relist(U, "container started")
+        await anyio.sleep(0.006)
+        assert ring.heard() == [("u", "c-u", STARTED), ("u", "s-u", STARTED)]
+        await anyio.sleep(1.0)
+        assert ring.lister.calls["get_pod"] == 1
+        ring.lister.set_state("u", "c-u", EXITED)
+        feed.say("u", "c-u")  # of somebody else's call there is nothing but the event
+        await anyio.sleep(0.03)
+        assert ring.heard() == [("u", "c-u", DIED)]
+
+
 async def test_removals_are_collected() -> None:
     """docs/behaviour/pleg.md, "Event feeds", hint: garbage is one look."""
     ring = Ring(period=1000.0, evented_period=1000.0)
