@@ -122,6 +122,7 @@ class EventStreamFeed:
         self._open_stream = open_stream
         self._pause = _FIRST_PAUSE
         self._hurry = anyio.Event()
+        self._reported = ""
 
     async def run(
         self,
@@ -137,7 +138,7 @@ class EventStreamFeed:
                     task_status = TASK_STATUS_IGNORED
                     listener.feed_opened()
                     async for hint in hints:
-                        self._pause = _FIRST_PAUSE
+                        self._pause, self._reported = _FIRST_PAUSE, ""
                         listener.feed_hint(hint)
                 cause = "the runtime ended the stream"
             except Unimplemented:
@@ -145,11 +146,17 @@ class EventStreamFeed:
             except RpcError as exc:
                 cause = str(exc)
             listener.feed_interrupted(cause)
-            log.info("events_interrupted", feed=self.name, cause=cause, retry_in=self._pause)
+            self._report(cause)
             with anyio.move_on_after(jitter(self._pause)):
                 await self._hurry.wait()
             self._hurry = anyio.Event()
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def _report(self, cause: str) -> None:
+        """Log why a stream ended; once while nothing else happens."""
+        if cause != self._reported:
+            log.info("events_interrupted", feed=self.name, cause=cause, retry_in=self._pause)
+        self._reported = cause
 
     def try_now(self) -> None:
         """See :class:`ContainerEventFeed`."""

@@ -91,6 +91,7 @@ class EventWatch:
         self._proven = False
         self._followed_since = 0.0
         self._cause = ""
+        self._recorded = ""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Follow the best feed until cancelled."""
@@ -146,7 +147,9 @@ class EventWatch:
         self._trust.closed()
         self._proven, self._cause = False, cause
         self._metrics.connection_errors += 1
-        self._journal.record("pleg", "FeedInterrupted", why=cause, feed=self._name)
+        if cause != self._recorded:
+            self._journal.record("pleg", "FeedInterrupted", why=cause, feed=self._name)
+        self._recorded = cause
         self._set_pace()
 
     def feed_hint(self, hint: RuntimeHint) -> None:
@@ -225,7 +228,7 @@ class EventWatch:
         """The stream is one: note it, and look at all that happened before it."""
         if self._proven:
             return
-        self._proven = True
+        self._proven, self._recorded = True, ""
         self._metrics.connections += 1
         log.info("events_followed", feed=self._name)
         self._journal.record("pleg", "FeedOpened", feed=self._name)

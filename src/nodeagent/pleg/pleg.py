@@ -219,9 +219,9 @@ class Pleg:
         listing = self._list_trouble or self._list_call
         degraded = self._books.degraded(now)
         settings = self._settings
-        verdict = judge(
-            now, self.last_relist, listing, degraded, settings.threshold, settings.patience
-        )
+        # A relist that comes rarely, because events tell of changes, is not late.
+        threshold = max(settings.threshold, 2 * settings.evented_period)
+        verdict = judge(now, self.last_relist, listing, degraded, threshold, settings.patience)
         return replace(verdict, events=self._auditor.describe()) if self._auditor else verdict
 
     async def list_pods(self) -> Mapping[PodUID, RuntimePod]:

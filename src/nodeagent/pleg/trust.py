@@ -35,7 +35,7 @@ class FeedTrust:
     distrusted_at: float | None = None
     _announced: dict[str, float] = field(default_factory=dict)
     _unannounced: dict[PodUID, tuple[float, float]] = field(default_factory=dict)
-    _misses: list[float] = field(default_factory=list)
+    _misses: list[tuple[PodUID, float]] = field(default_factory=list)
 
     def opened(self, now: float) -> None:
         """A new stream: what happened before it is not held against it."""
@@ -55,6 +55,8 @@ class FeedTrust:
                 self._announced[key] = now
         if uid:
             self._unannounced.pop(PodUID(uid), None)
+            # Late is not never: a runtime that has too much to do is not to be asked more often.
+            self._misses = [(missed, at) for missed, at in self._misses if missed != uid]
         if self.distrusted_at is None or self._lossy(now):
             return False
         self.distrusted_at = None
@@ -79,7 +81,7 @@ class FeedTrust:
                 continue
             del self._unannounced[uid]
             missed.append(uid)
-            self._misses.append(now)
+            self._misses.append((uid, now))
             lost |= self.heard_at < since
         self._forget(now)
         lost |= bool(missed) and self._lossy(now)
@@ -94,10 +96,10 @@ class FeedTrust:
         return len(self._misses)
 
     def _lossy(self, now: float) -> bool:
-        return sum(now - at < _WINDOW for at in self._misses) > _TOLERATED
+        return sum(now - at < _WINDOW for _, at in self._misses) > _TOLERATED
 
     def _forget(self, now: float) -> None:
-        self._misses = [at for at in self._misses if now - at < _WINDOW]
+        self._misses = [(uid, at) for uid, at in self._misses if now - at < _WINDOW]
         horizon = now - _WINDOW
         if len(self._announced) > 64:
             self._announced = {key: at for key, at in self._announced.items() if at > horizon}

@@ -268,6 +268,22 @@ async def test_each_new_stream_begins_with_a_look_at_all_pods() -> None:
         assert "FeedInterrupted" in ring.recorded()
 
 
+async def test_a_stream_that_ends_again_and_again_is_recorded_once() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", interrupted."""
+    ring = Ring()
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        for _ in range(20):
+            feed.cut()
+            feed.reopen()
+            await anyio.sleep(0.01)
+        assert ring.recorded().count("FeedInterrupted") == 1
+        await anyio.sleep(3)
+        feed.cut()
+        assert ring.recorded().count("FeedInterrupted") == 2
+        assert ring.sample("kubelet_evented_pleg_connection_error_count") == 21
+
+
 async def test_a_stream_is_opened_at_once_when_the_runtime_answers_again() -> None:
     """docs/behaviour/pleg.md, "Event feeds", interrupted."""
     ring = Ring()
@@ -285,6 +301,16 @@ async def test_a_feed_lets_the_relist_be_slow() -> None:
     ring = Ring(evented_period=10.0)
     async with following(ring, ScriptedFeed(), seconds=30.0):
         assert 5 <= await relists_in(ring, 60) <= 6
+
+
+async def test_a_relist_that_comes_rarely_is_not_late() -> None:
+    """docs/behaviour/pleg.md, "Health", late: two periods."""
+    ring = Ring(evented_period=600.0)
+    async with following(ring, ScriptedFeed(), seconds=1000.0):
+        assert ring.pleg.healthy().ok
+        ring.lister.held_lists = anyio.Event()
+        await anyio.sleep(1900.0)
+        assert not ring.pleg.healthy().ok
 
 
 async def test_without_a_feed_the_relist_is_quick_while_something_goes_on() -> None:
@@ -374,6 +400,23 @@ async def test_a_feed_that_loses_many_events_is_not_believed_although_it_speaks(
         assert ring.sample("nodeagent_pleg_events_trusted") == 0
         await anyio.sleep(61)
         feed.say("u3", "c-u3")
+        assert ring.sample("nodeagent_pleg_events_trusted") == 1
+
+
+async def test_events_that_come_late_do_not_cost_the_feed_its_credit() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", missed: a miss is taken back."""
+    ring = Ring()
+    uids = [f"u{n}" for n in range(6)]
+    ring.lister.put(*(web(uid) for uid in uids))
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        for uid in uids[:5]:
+            ring.lister.set_state(uid, f"c-{uid}", EXITED)
+            for _ in range(6):
+                await anyio.sleep(0.5)
+                feed.say("u5", "c-u5")
+            feed.say(uid, f"c-{uid}")
+        assert ring.sample("nodeagent_pleg_missed_events_total") == 5
         assert ring.sample("nodeagent_pleg_events_trusted") == 1
 
 
