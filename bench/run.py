@@ -1,6 +1,6 @@
 """All measurements into one JSON file, and a table of what they must show: ``make bench``.
 
-Usage: bench/run.py [--results FILE] [--markdown]
+Usage: bench/run.py [--results FILE] [--markdown] [--soak-minutes N]
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--markdown", action="store_true", help="write bench/RESULTS.md from the results, too"
     )
+    parser.add_argument("--soak-minutes", type=float, default=2.0)
     return parser.parse_args()
 
 
@@ -57,11 +58,12 @@ def main() -> int:
     """Measure, write, print; returns the exit code."""
     options = arguments()
 
+    sizes = suite.Sizes(soak_minutes=options.soak_minutes)
     with ExitStack() as stack:
         real = containerd(stack)
 
         async def measure() -> dict[str, object]:
-            return await suite.run(suite.Sizes(), real, tell=say)
+            return await suite.run(sizes, real, tell=say)
 
         result = anyio.run(measure, backend_options={"loop_factory": uvloop.new_event_loop})
     options.results.write_text(json.dumps(result, indent=2) + "\n")

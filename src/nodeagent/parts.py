@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.api import Pod
 from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
@@ -180,6 +181,7 @@ def build_parts(
     root = Path(config.root_dir).absolute()
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
+    _count_tasks(registry)
     events = JournalEvents(journal)
     manager = PodManager()
     statuses = StatusManager(clock, loop_time=anyio.current_time)
@@ -381,6 +383,13 @@ def build_parts(
 def _has_ended(cache: PodCache, uid: PodUID, container_id: ContainerID) -> bool:
     record = cache.get(uid).by_id(container_id)
     return record is not None and record.state is ContainerState.EXITED
+
+
+def _count_tasks(registry: CollectorRegistry) -> None:
+    """Tell how many tasks there are, at scrape time only; a leak of tasks shows here first."""
+    loop = asyncio.get_running_loop()
+    gauge = Gauge("nodeagent_tasks", "Tasks of the agent's event loop", registry=registry)
+    gauge.set_function(lambda: len(asyncio.all_tasks(loop)))
 
 
 def _health_checks(

@@ -116,6 +116,7 @@ class AgentChild:
         manifests: its manifest directory.
         log: what it wrote.
         port: its healthz port.
+        read_only_port: the port of its pods; 0 for none.
         began_ns: wall time just before the process was started.
     """
 
@@ -123,11 +124,20 @@ class AgentChild:
     manifests: Path
     log: Path
     port: int
+    read_only_port: int
     began_ns: int
 
     async def get(self, path: str) -> bytes:
-        """Answer of its healthz port, errors included in the form of OSError."""
-        url = f"http://127.0.0.1:{self.port}{path}"
+        """Answer of its healthz port; errors are OSError."""
+        return await self._get(self.port, path)
+
+    async def pods(self) -> list[dict[str, Any]]:
+        """Its pods, with the status that it computed."""
+        answer = json.loads(await self._get(self.read_only_port, "/pods"))
+        return list(answer["items"] or [])
+
+    async def _get(self, port: int, path: str) -> bytes:
+        url = f"http://127.0.0.1:{port}{path}"
 
         def fetch() -> bytes:
             with urllib.request.urlopen(url, timeout=10) as answer:
@@ -171,6 +181,7 @@ async def agent(
     flags: Sequence[str] = (),
     *,
     python: Sequence[str] = (),
+    show_pods: bool = False,
 ) -> AsyncIterator[AgentChild]:
     """An agent with its own directories below ``base``, ended with the context.
 
@@ -179,11 +190,13 @@ async def agent(
         endpoint: the container runtime.
         flags: further flags of ``nodeagent run``.
         python: options of the interpreter.
+        show_pods: whether it opens its read-only port, too.
 
     Raises:
         BenchError: it does not start.
     """
-    manifests, log, port = base / "manifests", base / "agent.log", _free_port()
+    manifests, log = base / "manifests", base / "agent.log"
+    port, read_only_port = _free_port(), _free_port() if show_pods else 0
     manifests.mkdir(exist_ok=True)
     command = [
         *(sys.executable, *python, "-m", "nodeagent", "run"),
@@ -193,6 +206,7 @@ async def agent(
         f"--pod-logs-dir={base / 'logs'}",
         f"--hostname-override={NODE}",
         f"--healthz-port={port}",
+        f"--read-only-port={read_only_port}",
         *flags,
     ]
     with log.open("ab") as out:
@@ -200,7 +214,7 @@ async def agent(
         process = await anyio.open_process(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
-    child = AgentChild(process.pid, manifests, log, port, began)
+    child = AgentChild(process.pid, manifests, log, port, read_only_port, began)
     async with ended(process):
         await child.started(process)
         yield child

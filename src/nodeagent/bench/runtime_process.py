@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from anyio.abc import TaskGroup
 
-from nodeagent.embedded import Embedded, SimulatedBackend, serve_embedded
+from nodeagent.embedded import RuntimeServer, SimulatedBackend, serve_faulty
+from nodeagent.embedded.records import RunState
+from nodeagent.embedded.scenario import parse_scenario
+from nodeagent.embedded.scenario_run import take_step
 from nodeagent.proto.runtime import v1
 
+VERSION: Final = "bench/version"
+"""The annotation that tells one version of a pod of the bench from another."""
 _IMAGE: Final = "example.com/bench:1"
 
 
@@ -25,18 +31,24 @@ class Commands:
     """What the bench may ask of the runtime, past CRI.
 
     Args:
-        embedded: the runtime.
+        server: the runtime.
         backend: its backend.
+        tasks: where what takes time runs.
     """
 
-    def __init__(self, embedded: Embedded, backend: SimulatedBackend) -> None:
-        self._embedded = embedded
+    def __init__(self, server: RuntimeServer, backend: SimulatedBackend, tasks: TaskGroup) -> None:
+        self._server = server
+        self._embedded = server.embedded
         self._backend = backend
+        self._tasks = tasks
         self._operations: dict[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "make": self._make,
             "remove": self._remove,
             "end": self._end,
             "calls": self._calls,
+            "running": self._running,
+            "step": self._step,
+            "heal": self._heal,
         }
 
     async def perform(self, command: Mapping[str, Any]) -> Any:
@@ -69,6 +81,34 @@ class Commands:
         """How often each method was called."""
         del command
         return dict(self._embedded.core.calls)
+
+    async def _running(self, command: Mapping[str, Any]) -> list[list[str]]:
+        """The truth, past all faults: pod UID, container, and annotation of each that runs."""
+        del command
+        state = self._embedded.core.state
+        return [
+            [one.pod_uid, one.name, *self._about(one.sandbox_id)]
+            for one in state.containers.values()
+            if one.state is RunState.RUNNING
+        ]
+
+    def _about(self, sandbox_id: str) -> tuple[str, str]:
+        config = self._embedded.core.state.sandbox(sandbox_id).config
+        name = config.labels.get("io.kubernetes.pod.name", "")
+        return name, config.annotations.get(VERSION, "")
+
+    async def _step(self, command: Mapping[str, Any]) -> None:
+        """Begin one step of a scenario; does not wait until it is over."""
+        timeline = json.dumps({"timeline": [{"at": "0s", **command["step"]}]})
+        (step,) = parse_scenario(timeline.encode()).timeline
+        self._tasks.start_soon(take_step, self._server, step)
+
+    async def _heal(self, command: Mapping[str, Any]) -> None:
+        """End all faults: nothing is held any more, and the server serves."""
+        del command
+        self._server.plan.clear()
+        self._server.resume()
+        await self._server.start()
 
 
 def uid(number: int) -> str:
@@ -111,11 +151,15 @@ def container_config(number: int, index: int) -> v1.ContainerConfig:
 async def serve(settings: Mapping[str, Any]) -> None:
     """Serve until the input ends."""
     backend = SimulatedBackend(latency=settings.get("latency") or {})
-    async with serve_embedded(Path(settings["socket"]), backend) as embedded:
-        commands = Commands(embedded, backend)
+    async with (
+        serve_faulty(Path(settings["socket"]), backend) as server,
+        anyio.create_task_group() as tasks,
+    ):
+        commands = Commands(server, backend, tasks)
         _say({"serving": settings["socket"]})
         async for line in anyio.wrap_file(sys.stdin):
             _say({"answer": await commands.perform(json.loads(line))})
+        tasks.cancel_scope.cancel()
 
 
 def _say(answer: Any) -> None:

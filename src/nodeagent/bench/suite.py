@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from nodeagent.bench import actions, burst, idle, inspection, probes, react, relist, startup
+from nodeagent.bench import actions, burst, idle, inspection, probes, react, relist, soak, startup
 from nodeagent.bench.beds import Place
 from nodeagent.bench.figures import BenchError, Figures, not_measured
 from nodeagent.rpc import RpcError
@@ -33,6 +33,8 @@ class Sizes:
     react_pods: int = 50
     burst_pods: int = 50
     startups: int = 10
+    soak_minutes: float = 2.0
+    soak_pods: int = 50
     probe_pods: int = 100
     probes: int = 3
     probe_seconds: float = 15.0
@@ -105,6 +107,10 @@ async def _actions(sizes: Sizes, _real: Containerd) -> Figures:
     return actions.run(sizes.action_containers, sizes.action_repeats)
 
 
+async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
+    return await soak.run(sizes.soak_minutes, sizes.soak_pods)
+
+
 ROWS: Final[Mapping[str, Row]] = MappingProxyType(
     {
         "relist": _relist,
@@ -115,6 +121,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "burst": _burst,
         "burst containerd": _burst_real,
         "startup": _startup,
+        "soak": _soak,
         "probes": _probes,
         "actions": _actions,
     }

@@ -80,6 +80,10 @@ TARGETS: Final = (
     Target("probes", "late_p99_ms", at("late_p99_ms"), 100),
     Target("probes", "cpu_percent", at("cpu_percent"), 100),
     Target("actions", "median_us", at("median_us"), 50),
+    Target("soak", "converged_worst_s", at("converged_worst_s"), 5),
+    Target("soak", "rss_growth_percent", at("rss_growth_percent"), 5),
+    Target("soak", "tasks_growth", at("tasks_growth"), 5),
+    Target("soak", "fds_growth", at("fds_growth"), 2),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

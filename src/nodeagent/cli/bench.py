@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -146,16 +147,31 @@ def actions(containers: int, repeats: int, as_json: bool) -> None:
     show(measured.run(containers, repeats), as_json=as_json)
 
 
+@bench.command()
+@click.option("--minutes", default=10.0, show_default=True, type=click.FloatRange(0.1, 10_000))
+@_pods
+@click.option("--chaos/--no-chaos", default=True, show_default=True, help="Random faults.")
+@click.option("--seed", default=0, show_default=True, help="Of the faults.")
+@_json
+def soak(minutes: float, pods: int, chaos: bool, seed: int, as_json: bool) -> None:
+    """Whether an agent under random faults converges, and whether it grows."""
+    from nodeagent.bench import soak as measured
+
+    show(_run(partial(measured.run, chaos=chaos, seed=seed), minutes, pods), as_json=as_json)
+
+
 @bench.command(name="all")
+@click.option("--soak-minutes", default=2.0, show_default=True, type=click.FloatRange(0.1, 10_000))
 @_endpoint
 @_image
 @_json
-def run_all(endpoint: str, image: str, as_json: bool) -> None:
+def run_all(soak_minutes: float, endpoint: str, image: str, as_json: bool) -> None:
     """Every measurement there is, with its default settings."""
     from nodeagent.bench import suite
 
     real = suite.Containerd(_place(endpoint, image))
-    show(_run(suite.run, suite.Sizes(), real), as_json=as_json)
+    sizes = suite.Sizes(soak_minutes=soak_minutes)
+    show(_run(suite.run, sizes, real), as_json=as_json)
 
 
 def _place(endpoint: str, image: str) -> Place | None:

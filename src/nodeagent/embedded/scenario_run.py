@@ -119,6 +119,16 @@ def _populate(core: Core, dead: parts.Dead) -> None:
 
 async def _step(server: RuntimeServer, step: parts.Step) -> None:
     await anyio.sleep(step.at.seconds)
+    await take_step(server, step)
+
+
+async def take_step(server: RuntimeServer, step: parts.Step) -> None:
+    """Do now what a step of a timeline says; returns when it is over, a stall included.
+
+    Args:
+        server: the runtime.
+        step: of a scenario that was checked; its time does not count.
+    """
     log.info("step", at=step.at.seconds, action=only_one(step, ACTIONS))
     _change_plan(server.plan, step)
     _change_containers(server.core, step)

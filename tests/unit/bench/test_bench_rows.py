@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nodeagent.bench import actions, burst, idle, inspection, probes, react, startup, suite
+from nodeagent.bench import actions, burst, idle, inspection, probes, react, soak, startup, suite
 from nodeagent.bench.beds import Place
 from nodeagent.bench.children import agent, simulated_runtime, work_dir
 from nodeagent.bench.figures import NOT_MEASURED, BenchError
@@ -120,6 +120,26 @@ def test_rows_on_containerd_say_why_they_were_not_measured() -> None:
     real = suite.Containerd(None, "no root")
     for name in ("react containerd", "burst containerd"):
         assert anyio.run(suite.ROWS[name], suite.Sizes(), real) == {NOT_MEASURED: "no root"}
+
+
+def test_a_soak_says_how_soon_pods_converge_and_what_grows() -> None:
+    figures = measured(soak.run(0.01, 2, seed=3, round_s=0.5, warm_up_s=0.0))
+    assert (figures["pods"], figures["rounds"]) == (2, 1)
+    positive(figures, "faults", "rss_first_mb", "rss_last_mb", "rss_worst_mb", "tasks_first")
+    for name in ("converged_p50_s", "converged_p99_s", "converged_worst_s", "fds_growth"):
+        assert figures[name] >= 0
+    assert {"rss_growth_percent", "tasks_growth"} <= figures.keys()
+
+
+def test_a_soak_without_chaos_only_waits() -> None:
+    figures = measured(soak.run(0.01, 1, chaos=False, round_s=0.5))
+    assert (figures["faults"], figures["edits"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("minutes", "pods"), [(0, 1), (1, 0)])
+def test_a_soak_of_nothing_is_refused(minutes: float, pods: int) -> None:
+    with pytest.raises(ValueError, match="no measure"):
+        measured(soak.run(minutes, pods))
 
 
 def test_the_start_is_timed_and_says_what_is_loaded() -> None:
