@@ -76,6 +76,8 @@ class PodLooker:
         self.tasks: TaskGroup | None = None
         """Where looks run; None while PLEG does not run."""
         self.on_found: Found | None = None
+        self.leave_to_relist: Callable[[], None] = _nothing
+        """Is called when a pod could not be looked at, so that a relist does it."""
         self.last_audit = -math.inf
         """Start of the relist before the one whose finds are being offered."""
 
@@ -142,6 +144,7 @@ class PodLooker:
             return  # the first relist comes at once
         if pod not in self._asked and len(self._asked) >= self._settings.max_requests:
             self._metrics.dropped_requests.inc()
+            self.leave_to_relist()
             return
         now = anyio.current_time()
         due = now + (self._settings.request_delay if delay is None else delay)
@@ -237,6 +240,7 @@ class PodLooker:
             # No harm done: the next relist looks at this pod too.
             log.debug("look_failed", uid=pod.uid, pod=pod.name, error=str(error))
             self._journal.record("pleg", "LookFailed", pod.uid, error.cause, rpc=error.rpc)
+            self.leave_to_relist()
             return
         finally:
             pod.fetching_at = None
@@ -322,6 +326,10 @@ class PodLooker:
     def _hold_if_behind(self, pod: TrackedPod) -> None:
         if pod.waiting is not None and pod.differs(pod.waiting):
             self._cache.hold(pod.uid)
+
+
+def _nothing() -> None:
+    return
 
 
 def keep_ips(status: PodRuntimeStatus, known: PodRuntimeStatus) -> PodRuntimeStatus:

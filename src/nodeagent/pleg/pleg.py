@@ -111,6 +111,7 @@ class Pleg:
             self._settings,
             wanted,
         )
+        self._looker.leave_to_relist = self._relist_within_a_period
         self._ends = EndProber(lister, self._books, self._look_now, self._settings)
         self._listing: Mapping[PodUID, RuntimePod] = {}
         self._list_call: Trouble | None = None
@@ -205,6 +206,10 @@ class Pleg:
     def _note_request(self, pod: TrackedPod, reason: str) -> None:
         if pod.asked_at is None:  # else it is merged with the request that waits
             self._journal.record("pleg", "LookRequested", pod.uid, reason)
+
+    def _relist_within_a_period(self) -> None:
+        if self._pace.period(anyio.current_time()) > self._settings.period:
+            self.request_all("a look could not be taken", self._settings.period)
 
     def _look_now(self, pod: TrackedPod) -> None:
         self._looker.ask(pod, delay=0.0)

@@ -303,6 +303,22 @@ async def test_a_feed_lets_the_relist_be_slow() -> None:
         assert 5 <= await relists_in(ring, 60) <= 6
 
 
+async def test_looks_that_cannot_be_taken_do_not_wait_for_a_rare_relist() -> None:
+    """docs/behaviour/pleg.md, "Requests", bounded; "Requests", failing: a period at most."""
+    ring = Ring(evented_period=600.0, max_requests=1)
+    async with following(ring, ScriptedFeed(), seconds=700.0):
+        ring.lister.put(web("u"), web("v"))
+        ring.pleg.request_relist(U, "container started")
+        ring.pleg.request_relist(PodUID("v"), "container started")
+        await anyio.sleep(1.1)
+        assert {event[0] for event in ring.heard()} == {"u", "v"}
+        ring.lister.failing["get_pod"] = OSError("away")
+        ring.lister.set_state("u", "c-u", EXITED)
+        ring.pleg.request_relist(U, "container stopped")
+        await anyio.sleep(1.1)
+        assert ring.heard() == [("u", "c-u", DIED)]
+
+
 async def test_a_relist_that_comes_rarely_is_not_late() -> None:
     """docs/behaviour/pleg.md, "Health", late: two periods."""
     ring = Ring(evented_period=600.0)
