@@ -346,6 +346,22 @@ async def test_what_happens_while_the_stream_is_broken_is_found_when_it_is_back(
         assert node.recorded("FeedOpened")
 
 
+async def test_connections_on_which_nothing_moves_are_replaced(tmp_path: Path) -> None:
+    wanted = pods(2)
+    async with faulty_ring(tmp_path, *wanted, runtime_request_timeout=10.0) as node:
+        await all_running(node, wanted)
+        await anyio.sleep(5)
+        node.server.stall()  # what is connected hears nothing any more, and is not told
+        kill(node, "web-0")
+        await node.until(lambda: restarted(node, "web-0"), SOON)
+        # The event stream too: cut with its connection, or given up because it missed this.
+        await node.until(lambda: len(node.recorded("FeedOpened")) == 2, SOON)
+        kill(node, "web-1")
+        await node.until(lambda: restarted(node, "web-1"), SOON)
+        assert node.agent._running_parts().pleg.healthy().events == "events from cri"
+        assert node.health("pleg") == ""
+
+
 async def test_without_an_event_feed_relists_are_quick_while_something_goes_on(
     tmp_path: Path,
 ) -> None:
