@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import zlib
 from pathlib import Path
 from typing import Any, Final
@@ -65,13 +66,15 @@ class StateFile:
         self.problem = ""
         _remove_leftovers(self.path)
         try:
-            data = self.path.read_bytes()
+            data = _read(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:
             self.problem = f"cannot be read: {error.strerror}"
             log.warning("state_unreadable", file=str(self.path), cause=error.strerror)
             return None
+        if data is None:
+            return self._set_aside("no regular file")
         try:
             envelope = msgspec.json.decode(data, type=_Envelope)
             if envelope.version != self._version:
@@ -98,6 +101,19 @@ class _Envelope(msgspec.Struct):
     version: int
     crc32: int
     content: msgspec.Raw
+
+
+def _read(path: Path) -> bytes | None:
+    """All bytes of a file; None when it is not a regular one, which is not read.
+
+    A FIFO would hang its reader, and a device may never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
 
 
 def write_atomically(path: Path, data: bytes, mode: int = _MODE) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,23 @@ def test_no_cut_file_gives_content(length: int) -> None:
 
 
 def test_a_file_that_cannot_be_read_stays_where_it_is(tmp_path: Path) -> None:
-    (tmp_path / "s.json").mkdir()
+    (tmp_path / "s.json").symlink_to("s.json")
     assert StateFile(tmp_path / "s.json").load() is None
     assert names(tmp_path) == ["s.json"]
+
+
+@pytest.mark.parametrize(
+    "put",
+    [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")],
+    ids=["directory", "FIFO", "device"],
+)
+def test_what_is_no_file_is_moved_aside_unread(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    file = StateFile(tmp_path / "s.json")
+    put(file.path)
+    assert file.load() is None
+    assert file.problem == "no regular file; moved to s.json.damaged"
+    file.save("new")
+    assert file.load() == "new"
 
 
 def test_content_that_is_no_json_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
@@ -185,9 +200,9 @@ def test_what_is_wrong_is_told_until_the_next_look(tmp_path: Path) -> None:
     file.load()
     assert file.problem == "written by another version (9); moved to s.json.damaged"
     assert (file.load(), file.problem) == (None, "")
-    file.path.mkdir()
+    file.path.symlink_to("s.json")
     file.load()
-    assert file.problem == "cannot be read: Is a directory"
+    assert file.problem == "cannot be read: Too many levels of symbolic links"
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
