@@ -24,7 +24,7 @@ from nodeagent.pleg.tracked import TrackedPod, living_ids
 
 log: Final = Log("pleg")
 
-_SLOWER: Final = 1.5
+_SLOWER: Final = 1.35
 _LONGEST_PAUSE: Final = 0.3
 _AT_ONCE: Final = 4
 
