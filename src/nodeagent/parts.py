@@ -27,6 +27,7 @@ from nodeagent.log import Log
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import JournalEvents, RuntimeState
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PlegSettings, PodCache
+from nodeagent.pods.admission import admission
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
 from nodeagent.pods.housekeeping import Housekeeping, HousekeepingHooks
@@ -54,6 +55,7 @@ from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
 from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
+from nodeagent.runtime.sysctls import forbidden_sysctl
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
@@ -218,10 +220,11 @@ def build_parts(
         registry=registry,
         clock=clock,
     )
+    settings = _runtime_settings(config, root, node_address)
     runtime_manager = RuntimeManager(
         runtime,
         images,
-        _runtime_settings(config, root, node_address),
+        settings,
         host,
         events=events,
         journal=journal,
@@ -325,6 +328,9 @@ def build_parts(
     def deadline_passed(pod: Pod) -> bool:
         return past_deadline(pod, statuses.active_for(PodUID(pod.metadata.uid)))
 
+    def sysctl_trouble(pod: Pod) -> str:
+        return forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls)
+
     handlers = PodHandlers(
         manager,
         workers,
@@ -335,6 +341,7 @@ def build_parts(
         HandlerHooks(
             wake_housekeeping=housekeeping.wake,
             remove_dead=dead.request,
+            admit=admission({"SysctlForbidden": sysctl_trouble}),
             record=events,
             probes=statuses,
             past_deadline=deadline_passed,

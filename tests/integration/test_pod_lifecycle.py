@@ -22,7 +22,9 @@ from nodeagent.api import (
     Lifecycle,
     LifecycleHandler,
     Pod,
+    PodSecurityContext,
     SleepAction,
+    Sysctl,
 )
 from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.embedded.backend import ExecResult
@@ -352,3 +354,18 @@ class TestHooks:
             await node.running("web")
             node.source.set()
             await node.until(lambda: not node.containers("web"), 200)
+
+
+async def test_a_pod_with_a_parameter_that_is_not_its_own_is_rejected(tmp_path: Path) -> None:
+    """runtime.md, "Sysctls"."""
+    asked = PodSecurityContext(sysctls=(Sysctl(name="kernel.msgmax", value="1"),))
+    async with ring(tmp_path, make_pod("web", security_context=asked)) as node:
+        await node.until(lambda: phase(node.pod("web")))
+        await anyio.sleep(120)
+        web = node.pod("web")
+        assert web is not None
+        assert (web.status.phase, web.status.reason) == ("Failed", "SysctlForbidden")
+        why = 'forbidden sysctl: "kernel.msgmax" not allowlisted'
+        assert web.status.message == f"Pod was rejected: {why}"
+        assert "RunPodSandbox" not in node.runtime.core.calls
+        assert any(r.what == "SysctlForbidden" for r in node.agent.journal.select("web"))

@@ -32,6 +32,7 @@ from nodeagent.model import (
     UpdateType,
 )
 from nodeagent.pods.active_pods import is_active
+from nodeagent.pods.admission import admission
 from nodeagent.pods.dead_containers import DeadContainerRemover, containers_to_remove
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers, Rejection
 from nodeagent.pods.manager import PodManager
@@ -175,6 +176,18 @@ async def test_h3_a_pod_that_is_not_admitted_gets_no_worker_and_says_why() -> No
         assert (rig.events[-1].kind, rig.events[-1].reason) == ("Warning", "OutOfcpu")
         assert rig.figure("kubelet_admission_rejections_total", reason="OutOfcpu") == 1.0
         assert desk.handlers.pod_by_uid(PodUID("u2")) is not None
+
+
+def test_h3_the_first_check_that_objects_says_why() -> None:
+    admit = admission(
+        {
+            "NoName": lambda pod: "it has no name" if not pod.metadata.name else "",
+            "NotWeb": lambda pod: "" if pod.metadata.name == "web" else "it is not web",
+        }
+    )
+    assert admit(make_pod("u1", "web"), []) is None
+    assert admit(make_pod("u1", "db"), []) == Rejection("NotWeb", "it is not web")
+    assert admit(make_pod("u1", ""), []) == Rejection("NoName", "it has no name")
 
 
 async def test_h4_a_pod_that_ends_or_has_ended_is_not_asked_about() -> None:
