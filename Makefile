@@ -10,14 +10,16 @@ RUN_DIR ?= .run
 MANIFESTS ?= examples/manifests
 HEALTHZ_PORT ?= 10248
 READ_ONLY_PORT ?= 10255
+FUZZ_SECONDS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e lint format types unit integration wheel protos bench build clean
+.PHONY: help run test e2e lint format types unit integration fuzz wheel protos bench build clean
 
 help:
 	@echo "make run      start the agent on $(MANIFESTS) with the embedded runtime"
 	@echo "make test     lint, types, unit and integration tests, and a wheel that installs and runs"
 	@echo "make e2e      the same agent on a real containerd (root; installs Debian packages)"
+	@echo "make fuzz     random manifests, files and runtime answers for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make bench    measure, and print a table of ratios"
 	@echo "make lint | types | unit | integration | wheel    one part of make test"
 	@echo "make format | protos | build | clean"
@@ -55,7 +57,7 @@ run: $(VENV)/.run-ready
 
 # --- the tests -----------------------------------------------------------------------------
 
-test: lint types unit integration wheel
+test: lint types unit integration fuzz wheel
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
@@ -74,6 +76,9 @@ unit: $(VENV)/.dev-ready
 
 integration: $(VENV)/.dev-ready
 	$(BIN)/pytest -q tests/integration
+
+fuzz: $(VENV)/.dev-ready
+	$(BIN)/python scripts/fuzz.py --seconds $(FUZZ_SECONDS)
 
 wheel: $(VENV)/.dev-ready
 	$(BIN)/python scripts/check_wheel.py

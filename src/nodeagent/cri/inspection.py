@@ -160,7 +160,8 @@ class Inspector:
     ) -> SandboxRuntimeStatus | None:
         if sandbox.state is SandboxState.NOT_READY:
             for before in known.sandboxes:
-                if before.id == sandbox.id and before.state is sandbox.state:
+                same = (before.id, before.state, before.attempt)
+                if same == (sandbox.id, sandbox.state, sandbox.attempt):
                     return before
         try:
             with watch("PodSandboxStatus"):
@@ -201,10 +202,18 @@ def _worth_asking(pod: RuntimePod, known: PodRuntimeStatus) -> list[RuntimeConta
         if container.state is ContainerState.EXITED:
             dead[container.name] += 1
             before = known.by_id(container.id)
-            if dead[container.name] > DEAD_ASKED or (before and before.finished_at):
+            settled = before is not None and before.finished_at and _agree(before, container)
+            if dead[container.name] > DEAD_ASKED or settled:
                 continue
         asked.append(container)
     return asked
+
+
+def _agree(before: ContainerRuntimeStatus, listed: RuntimeContainer) -> bool:
+    """Whether an earlier answer is of what the list shows: a runtime may answer oddly once."""
+    return (before.state, before.name, before.attempt, before.sandbox_id) == (
+        listed.state, listed.name, listed.attempt, listed.sandbox_id,
+    )  # fmt: skip
 
 
 def _is_fresh(status: v1.ContainerStatus, listed: RuntimeContainer) -> bool:

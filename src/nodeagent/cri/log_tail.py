@@ -5,6 +5,7 @@ docs/behaviour/runtime.md, "Termination message".
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -24,7 +25,10 @@ def read_tail(path: str, limit: int) -> bytes:
     Raises:
         OSError: it cannot be read, or is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
@@ -63,7 +67,7 @@ def _content(line: bytes) -> bytes:
 def _of_json(line: bytes) -> bytes:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return b""
     text = entry.get("log") if isinstance(entry, dict) else None
     return text.encode(errors="replace") if isinstance(text, str) else b""

@@ -3,7 +3,8 @@
 betterproto2 reads byte by byte and asks a field's description again for every value. Here each
 message class is studied once; a value then costs one look into a table. What comes out is the
 same, bit for bit and value for value. Whatever is not plain (wrapper types, groups, packed
-numbers, damaged bytes) is left to betterproto2 itself, errors included.
+numbers, damaged bytes) is left to betterproto2 itself, errors included. Only a field of another
+kind than its message says, which it would take as it comes, is an error here.
 """
 
 from __future__ import annotations
@@ -57,12 +58,26 @@ _SINGLE: Final = {
     betterproto2.TYPE_BYTES: _BYTES,
     betterproto2.TYPE_MESSAGE: _MESSAGE,
 }
+_PYTHON: Final[dict[str, type]] = {
+    **dict.fromkeys(_SINGLE, int),
+    betterproto2.TYPE_STRING: str,
+    betterproto2.TYPE_BYTES: bytes,
+    betterproto2.TYPE_MESSAGE: betterproto2.Message,
+    **dict.fromkeys((betterproto2.TYPE_FLOAT, betterproto2.TYPE_DOUBLE), float),
+    **dict.fromkeys((betterproto2.TYPE_SINT32, betterproto2.TYPE_SINT64), int),
+    **dict.fromkeys((betterproto2.TYPE_FIXED32, betterproto2.TYPE_FIXED64), int),
+    **dict.fromkeys((betterproto2.TYPE_SFIXED32, betterproto2.TYPE_SFIXED64), int),
+}
 _REPEATED: Final = {betterproto2.TYPE_STRING: _STRINGS, betterproto2.TYPE_MESSAGE: _MESSAGES}
 _KEY: Final = 1 << 3 | 2
 _VALUE: Final = 2 << 3 | 2
 _2_63: Final = 1 << 63
 _2_64: Final = 1 << 64
 _SMALL: Final = [bytes([number]) for number in range(128)]
+
+
+class MisfitError(ValueError):
+    """A field is of another kind than its message says: a number in place of text, say."""
 
 
 class _Unusual(Exception):  # noqa: N818 - no error: the slow way is taken
@@ -120,6 +135,7 @@ def parse(cls: type[M], data: bytes) -> M:
     """A message from its bytes.
 
     Raises:
+        MisfitError: a field is of another kind than the message says.
         Exception: of many kinds, whatever betterproto2 makes of bytes that are no such message.
     """
     plan = _plan_of(cls)
@@ -130,7 +146,35 @@ def parse(cls: type[M], data: bytes) -> M:
             pass
         else:
             return message
-    return cls.parse(data)
+    found = cls.parse(data)
+    if isinstance(found, betterproto2.Message) and (name := misfit(found)):
+        msg = f"field {name} is of another kind"
+        raise MisfitError(msg)
+    return found
+
+
+def misfit(message: Any) -> str:
+    """The first field of a generated message whose value is not of its kind, or ""."""
+    fields: dict[str, Any] = message._betterproto.meta_by_field_name
+    for name, meta in fields.items():
+        value = getattr(message, name)
+        if meta.unwrap is not None or (value is None and not meta.repeated):
+            continue
+        if meta.map_meta is not None:
+            wanted = [_PYTHON[part.proto_type] for part in meta.map_meta]
+            fits = all(
+                isinstance(k, wanted[0]) and isinstance(v, wanted[1]) for k, v in value.items()
+            )
+            inner = list(value.values())
+        else:
+            inner = list(value) if meta.repeated else [value]
+            fits = all(isinstance(one, _PYTHON[meta.proto_type]) for one in inner)
+        if not fits:
+            return name
+        for one in inner:
+            if isinstance(one, betterproto2.Message) and (deeper := misfit(one)):
+                return f"{name}.{deeper}"
+    return ""
 
 
 # -- study
@@ -295,7 +339,7 @@ def _take_bytes(
 def _inner(known: _Field, data: bytes, position: int, stop: int) -> Any:
     plan = _plan_of(known.sub)
     if plan is None:
-        return known.sub.parse(data[position:stop])
+        return parse(known.sub, data[position:stop])
     return _decode(plan, data, position, stop)
 
 

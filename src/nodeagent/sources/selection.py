@@ -104,7 +104,8 @@ def select(
     """
     maker = _Maker(node_name, tolerate)
     pods: dict[Identity, InForce] = {}
-    uids: dict[str, Identity] = {}
+    # A pod that is in force and still wanted as it is keeps its UID against whoever comes anew.
+    uids = _held_uids(files, before)
     judged: list[FileVerdicts] = []
     for file in files:
         verdicts = []
@@ -125,6 +126,18 @@ def select(
     for identity in kept:
         pods[identity] = before[identity]
     return Selection(pods, tuple(judged), kept)
+
+
+def _held_uids(
+    files: Sequence[FileVerdicts], before: Mapping[Identity, InForce]
+) -> dict[str, Identity]:
+    held: dict[str, Identity] = {}
+    for file in files:
+        for verdict in file.verdicts:
+            old = before.get(verdict.identity) if verdict.identity is not None else None
+            if old is not None and verdict.pod is not None and old.written == verdict.written:
+                held[old.uid] = old.identity
+    return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +221,8 @@ def _judge(
     final, pod = maker.judge(verdict, maker.uid(verdict, origin))
     if pod is None:
         return final, None
-    if (other := uids.get(pod.metadata.uid)) is not None:
+    other = uids.get(pod.metadata.uid)
+    if other is not None and other != identity:
         return _same_uid(verdict, other), None
     return final, InForce(identity, origin, verdict.written, pod.metadata.uid, pod)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 
-from nodeagent.cri.inspection import Inspector
+from nodeagent.cri.inspection import Inspector, container_status
 from nodeagent.model import (
     ContainerID,
     ContainerState,
@@ -153,6 +154,30 @@ async def test_an_end_without_a_time_is_asked_about_again() -> None:
     early = await Inspector(runtime).inspect(listed, known=known)
     runtime.states = {"c": EXITED}
     assert (await Inspector(runtime).inspect(listed, known=early)).containers[0].exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"metadata": v1.ContainerMetadata(name="web", attempt=7)},
+        {"state": v1.ContainerState.CONTAINER_CREATED},
+    ],
+    ids=["attempt", "state"],
+)
+async def test_an_answer_that_does_not_go_with_the_list_is_not_kept(odd: dict[str, Any]) -> None:
+    """docs/behaviour/pleg.md, "Inspection", ended: a runtime that answered oddly once."""
+    runtime = Runtime()
+    runtime.states, runtime.boxes = {"c": EXITED}, {"s": 1}
+    listed = pod(box("s", SandboxState.NOT_READY), one("c", EXITED))
+    good = await Inspector(runtime).inspect(listed)
+    answer = details("c", EXITED)
+    for field, value in odd.items():
+        setattr(answer, field, value)
+    container = container_status(answer, one("c", EXITED))
+    sandbox = replace(good.sandboxes[0], attempt=9)
+    known = replace(good, containers=(container,), sandboxes=(sandbox,))
+    assert await Inspector(runtime).inspect(listed, known=known) == good
+    assert runtime.calls == {"s": 2, "c": 2}
 
 
 async def test_of_many_dead_containers_the_newest_are_asked_about() -> None:

@@ -115,7 +115,23 @@ def test_bytes_that_are_damaged_or_of_another_message_come_out_alike(
     damaged = whole[:cut] + junk + whole[cut + data.draw(st.integers(0, 3)) :]
     ours = outcome(cls, damaged, wire.parse)
     theirs = outcome(cls, damaged, lambda cls, data: cls.parse(data))
+    if isinstance(theirs, betterproto2.Message) and wire.misfit(theirs):
+        theirs = wire.MisfitError
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"\x08\x07", "id"),  # a number in place of text
+        (b"\x12\x02\x08\x07", "metadata.name"),
+        (b"\x1a\x02\x01\x02", "state"),  # several numbers in place of one
+    ],
+)
+def test_a_field_of_another_kind_is_an_error(data: bytes, name: str) -> None:
+    # betterproto2 would take it as it comes: an id that is a number.
+    with pytest.raises(ValueError, match=f"field {name} is of another kind"):
+        wire.parse(v1.ContainerStatus, data)
 
 
 def test_fields_of_newer_runtimes_are_kept() -> None:

@@ -207,6 +207,19 @@ def test_two_pods_cannot_share_a_written_uid() -> None:
     assert any("metadata.uid: duplicate" in line for line in errors(found))
 
 
+def test_a_pod_in_force_keeps_its_uid_against_one_that_comes_anew() -> None:
+    """sources.md, L9."""
+    one = doc("one").replace("name: one", "name: one, uid: fixed")
+    two = doc("two").replace("name: two", "name: two, uid: fixed")
+    before = look(file("b.yaml", one))
+    after = look(file("a.yaml", two), file("b.yaml", one), before=before)
+    assert chosen(after) == {"one": "busybox"}
+    assert any("a.yaml: metadata.uid: duplicate" in line for line in errors(after))
+    assert chosen(look(file("a.yaml", two), before=after)) == {"two": "busybox"}
+    edited = look(file("b.yaml", one.replace("busybox", "new")), before=before)
+    assert (chosen(edited), uid(edited, "one")) == ({"one": "new"}, "fixed")
+
+
 def test_the_uid_of_a_pod_that_a_bad_edit_keeps_is_not_given_to_another() -> None:
     """sources.md, L4."""
     one = doc("one").replace("name: one", "name: one, uid: fixed")
