@@ -197,6 +197,6 @@ def test_what_the_node_cannot_do_fails_the_sandbox_and_says_so(
     agent.put("web", pod("web", **spec))
     record = agent.wait_journal("web", "FailedCreatePodSandBox")
     assert words in record.replace('\\"', '"')
-    held = agent.wait_pod("web", lambda it: it.phase == "Pending", what="Pending")
-    assert held.container().reason == "ContainerCreating"
+    held = agent.wait_pod("web", lambda it: words in it.container().message, what="the cause")
+    assert (held.phase, held.container().reason) == ("Pending", "ContainerCreating")
     assert lab.cri.sandboxes(full_name("web")) == []

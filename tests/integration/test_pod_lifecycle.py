@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from ring import Ring, phase, ring
+from ring import Ring, agent_on, phase, ring, simulated
 
 from nodeagent.api import (
     Container,
@@ -30,7 +30,7 @@ from nodeagent.embedded import Script, SimulatedBackend
 from nodeagent.embedded.backend import ExecResult
 from nodeagent.model import UpdateType
 from nodeagent.pods.worker_updates import KillOptions, UpdatePodOptions
-from nodeagent.testing import make_container, make_pod
+from nodeagent.testing import MemorySource, make_container, make_pod
 
 pytestmark = pytest.mark.anyio
 
@@ -134,6 +134,22 @@ class TestInitContainers:
             await node.until(lambda: order(node, "ContainerStarted")[2:] == ["one", "main"])
             await node.running("web")
             assert len(node.ids("web")) == 1
+
+    @pytest.mark.parametrize("restart", ["Always", "Never"])
+    async def test_an_agent_that_comes_back_goes_on_where_it_was(
+        self, tmp_path: Path, restart: str
+    ) -> None:
+        inits = (make_container("one"), sidecar("side"), make_container("two"))
+        source = MemorySource(make_pod("web", restart=restart, init_containers=inits))
+        backend = SimulatedBackend({"one": ONCE, "two": Script(exits=[(40.0, 0)])})
+        async with simulated(tmp_path, backend) as (runtime, endpoint):
+            async with agent_on(runtime, endpoint, tmp_path, source) as node:
+                await node.until(lambda: order(node, "ContainerStarted") == ["one", "side", "two"])
+            async with agent_on(runtime, endpoint, tmp_path, source) as node:
+                await node.running("web")
+                assert order(node, "ContainerStarted") == ["main"]
+                assert init_status(node, "one").restart_count == 0
+                assert len(node.ids("web")) == 2
 
 
 class TestSidecars:

@@ -209,7 +209,7 @@ class PodSync:
             outcome = await self._runtime.sync_pod(
                 pod, status, volumes, probes=self._probes.results, restart_all=restart_all
             )
-            if outcome.errors:
+            if outcome.errors or outcome.sandbox_error is not None:
                 # Why a container waits is shown at once, not at the next sync.
                 self.refresh(uid)
             return outcome

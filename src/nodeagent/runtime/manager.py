@@ -15,7 +15,7 @@ from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.journal import Journal
-from nodeagent.model import PodRuntimeStatus, PodUID
+from nodeagent.model import PodRuntimeStatus, PodUID, SandboxRuntimeStatus
 from nodeagent.model.actions import PodActions, PodSyncResult
 from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
@@ -23,6 +23,7 @@ from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.checkpointing import Checkpoints
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist, nobody_cares
+from nodeagent.runtime.errors import SyncReason
 from nodeagent.runtime.events import NoEvents, OnAction, OnSandbox, PodEvents, no_action, no_sandbox
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.hooks import HookRunner
@@ -85,6 +86,8 @@ class RuntimeManager:
         lookups: Lookups | None = None,
         access: ImageAccess | None = None,
     ) -> None:
+        self._on_sandbox = on_sandbox
+        self._troubles: dict[PodUID, str] = {}
         self._context = context = RuntimeContext(
             runtime=runtime,
             settings=settings,
@@ -98,7 +101,7 @@ class RuntimeManager:
             changed=changed,
             limiter=PatientLimiter(settings.concurrency, settings.patience),
             userns=UserNamespaces(settings.root_dir / "pods", settings.max_pods),
-            on_sandbox=on_sandbox,
+            on_sandbox=self._sandbox_ready,
             lookups=lookups or Lookups(),
         )
         context.metrics.cgroup_version.set(2 if context.host.cgroup_v2 else 1)
@@ -171,6 +174,7 @@ class RuntimeManager:
         executor = self._executor(pod=pod, status=status, volumes=volumes)
         result = await executor.perform(actions)
         self._context.records.seen(uid)
+        self._note_trouble(uid, result)
         took = anyio.current_time() - began
         self._context.note("PodSynced", uid, describe_actions(actions), took)
         return result
@@ -221,7 +225,19 @@ class RuntimeManager:
 
     def waiting_note(self, uid: PodUID, container: str) -> str:
         """What a container that is being started waits for; "" when it does not wait long."""
-        return self._images.pulls.note(uid, container)
+        return self._images.pulls.note(uid, container) or self._troubles.get(uid, "")
+
+    def _sandbox_ready(self, uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
+        self._troubles.pop(uid, None)
+        self._on_sandbox(uid, sandbox)
+
+    def _note_trouble(self, uid: PodUID, result: PodSyncResult) -> None:
+        """Remember why a pod has no sandbox: all of its containers wait for it."""
+        error = result.sandbox_error
+        if error is not None and error.reason == SyncReason.CREATE_SANDBOX:
+            self._troubles[uid] = f"failed to create pod sandbox: {error}"
+        else:
+            self._troubles.pop(uid, None)
 
     def forget_pod(self, uid: PodUID) -> None:
         """Drop all that is remembered of a pod that is gone for good."""
@@ -231,6 +247,7 @@ class RuntimeManager:
         self._context.records.forget_pod(uid)
         self._context.userns.forget_pod(uid)
         self._pre_stops.forget_pod(uid)
+        self._troubles.pop(uid, None)
 
     def snapshot(self) -> dict[str, Any]:
         """What should survive a restart of the agent, JSON-able."""

@@ -198,6 +198,16 @@ async def test_a_sync_may_be_made_again_at_any_time(around: Neighbours) -> None:
     assert around.phases() == ["PhaseRunning"]
 
 
+async def test_why_there_is_no_sandbox_shows_at_once(around: Neighbours) -> None:
+    """workers.md, Y6; phase.md, PS20."""
+    error = SyncError("no network", reason="CreatePodSandboxError")
+    around.result = PodSyncResult(sandbox_error=error)
+    around.on_sync = lambda: around.notes.update(a="no network")
+    with pytest.raises(SyncError, match="no network"):
+        await around.bring_up(make_pod(), look())
+    assert around.waiting() == ("ContainerCreating", "no network")
+
+
 async def test_a_new_sandbox_shows_at_once(around: Neighbours) -> None:
     """workers.md, Y16."""
     shown: list[tuple[str, str]] = []

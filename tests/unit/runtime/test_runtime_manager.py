@@ -429,3 +429,15 @@ async def test_only_the_last_words_of_the_last_runs_are_kept(
     ]
     kept = {str(path) for path in (tmp_path / "agent/pods" / UID / "containers/web").iterdir()}
     assert kept == set(mounts[-4:])
+
+
+async def test_why_there_is_no_sandbox_is_known_until_there_is_one(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    """docs/behaviour/runtime.md, "Order of execution"."""
+    runtime.fail("run_pod_sandbox", Internal("no network"))
+    await manager.sync_pod(make_pod(), await runtime.status(), {})
+    assert manager.waiting_note(UID, "web") == "failed to create pod sandbox: no network"
+    assert manager.waiting_note(PodUID("other"), "web") == ""
+    await manager.sync_pod(make_pod(), await runtime.status(), {})
+    assert manager.waiting_note(UID, "web") == ""
