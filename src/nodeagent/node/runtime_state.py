@@ -83,7 +83,6 @@ class RuntimeState:
         self._network_since: float | None = None
         self._poll_error = ""
         self._since: float | None = None
-        self._asked_at: float | None = None
         self._was_ready = False
         self.changed = anyio.Event()
         """Set, and replaced, each time readiness changes."""
@@ -100,9 +99,9 @@ class RuntimeState:
             await self._once()
 
     async def _once(self) -> None:
-        self._asked_at = began = anyio.current_time()
+        began = anyio.current_time()
         try:
-            with anyio.fail_after(self._staleness):
+            with anyio.fail_after(self._patience(began)):
                 info = await self._poll()
         except Exception as error:  # noqa: BLE001 - whatever it is, the runtime did not answer
             self._note_poll_error(str(error) or type(error).__name__, began)
@@ -113,8 +112,14 @@ class RuntimeState:
             if not info.runtime_error:
                 self._last_good = anyio.current_time()
                 self._note_features(info.features)
-        self._asked_at = None
         self._publish()
+
+    def _patience(self, began: float) -> float:
+        """How long a poll may take: it is given up at the moment the runtime counts as down."""
+        if self._last_good is None or self._poll_error:
+            return self._staleness
+        left = self._last_good + self._staleness - began
+        return left if left > 0 else self._staleness
 
     def _note_network(self, cause: str) -> None:
         if cause and (self._network_since is None or not self._network_error):
@@ -171,15 +176,13 @@ class RuntimeState:
             await self.changed.wait()
 
     def errors(self) -> list[str]:
-        """What is wrong with the runtime, network excluded; empty when all is well."""
+        """What is wrong with the runtime, network excluded; empty exactly when it is ready."""
         found = []
         now = anyio.current_time()
         if self._last_good is None:
             found.append("container runtime status check may not have completed yet")
-        elif now - self._last_good >= self._staleness:
+        elif not self.ready and now - self._last_good >= self._staleness:
             found.append("container runtime is down")
-            if not self._poll_error and self._asked_at is not None:
-                found.append(f"no answer to Status for {now - self._asked_at:.0f}s")
         if self._poll_error and self._since is not None:
             age = now - self._since
             found.append(f"no answer to Status for {age:.0f}s: {self._poll_error}")
@@ -190,8 +193,8 @@ class RuntimeState:
     @property
     def failing_since(self) -> float | None:
         """Loop time since when the runtime has not said that it is ready; None when it is."""
-        if self._poll_error or (self._asked_at is not None and self.errors()):
-            return self._since if self._poll_error else self._asked_at
+        if self._poll_error:
+            return self._since
         return self._last_good if self._runtime_error else None
 
     @property

@@ -119,15 +119,34 @@ async def test_a_poll_that_hangs_is_given_up_and_dated_from_its_beginning() -> N
     """workers.md, G2, G5."""
     async with running(Setup()) as setup:
         setup.runtime.answer = None
-        await anyio.sleep(33)
-        assert setup.state.errors() == [DOWN, "no answer to Status for 28s"]
-        await anyio.sleep(3)
+        await anyio.sleep(29)
+        assert setup.ready()
+        assert setup.state.errors() == []
+        # It is given up 30 s after the last good answer: what is said and what is done agree.
+        await anyio.sleep(2)
         assert not setup.ready()
-        assert setup.state.errors() == [DOWN, "no answer to Status for 31s: TimeoutError"]
+        assert setup.state.errors() == [DOWN, "no answer to Status for 26s: TimeoutError"]
         setup.runtime.answer = WELL
         await anyio.sleep(30)
         assert setup.ready()
         assert setup.state.errors() == []
+
+
+async def test_it_is_ready_exactly_when_there_is_nothing_to_say() -> None:
+    """workers.md, G5, G7."""
+    async with running(Setup()) as setup:
+        for seconds, answer in ((12.3, None), (50, WELL), (3, ConnectionError("refused"))):
+            setup.runtime.answer = answer
+            for _ in range(int(seconds / 0.1)):
+                await anyio.sleep(0.1)
+                assert setup.ready() is (setup.state.errors() == [])
+            setup.runtime.answer = WELL
+            await anyio.sleep(0.1)
+        setup.runtime.answer = None
+        for _ in range(900):
+            await anyio.sleep(0.1)
+            assert setup.ready() is (setup.state.errors() == [])
+            assert (setup.state.failing_since is None) is setup.ready()
 
 
 async def test_start_waits_for_the_first_answer_good_or_bad() -> None:
