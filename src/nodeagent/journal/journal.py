@@ -23,6 +23,12 @@ log = Log("journal")
 
 _AT_LEAST: Final = 16
 """Records of a pod that are not given up for those of other pods."""
+_TEXT: Final = 4096
+"""Characters of one text in a record."""
+
+
+def _cut(text: str) -> str:
+    return f"{text[:_TEXT]}... ({len(text)} characters)"
 
 
 class JournalRecord(msgspec.Struct, frozen=True, gc=False):
@@ -92,8 +98,17 @@ class Journal:
         duration: float | None = None,
         **fields: Any,
     ) -> None:
-        """Write one record; never blocks, never fails on a slow follower."""
+        """Write one record; never blocks, never fails on a slow follower.
+
+        Long texts are cut: what the journal may take is a matter of records, not of what others
+        have to say.
+        """
         self._seq += 1
+        if len(why) > _TEXT:
+            why = _cut(why)
+        for key, value in fields.items():
+            if isinstance(value, str) and len(value) > _TEXT:
+                fields[key] = _cut(value)
         record = JournalRecord(
             self._seq,
             self._monotonic(),

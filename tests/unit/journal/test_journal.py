@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from contextlib import aclosing
 from datetime import UTC, datetime
 
@@ -295,3 +296,35 @@ async def test_a_reader_that_misses_records_is_named_once(
     assert [(r.getMessage(), r.fields["follower"]) for r in caplog.records] == [  # type: ignore[attr-defined]
         ("follower_slow", "mine")
     ]
+
+
+def test_long_texts_are_cut() -> None:
+    journal = Journal()
+    journal.record("t", "x", "u", "a" * 10_000_000, error="b" * 5000, count=3, fine="c" * 4096)
+    (record,) = journal.select()
+    assert record.why == "a" * 4096 + "... (10000000 characters)"
+    assert record.fields == {
+        "error": "b" * 4096 + "... (5000 characters)",
+        "count": 3,
+        "fine": "c" * 4096,
+    }
+
+
+def test_its_memory_is_bounded_however_many_pods_come_and_go() -> None:
+    journal = Journal(2048, pods=300)
+
+    def churn(first: int) -> int:
+        for pod in range(first, first + 800):
+            uid = f"uid-{pod}"
+            journal.name_pod(uid, f"default/pod-{pod}")
+            for step in range(20):
+                journal.record("test", "Step", uid, f"step {step} of {pod}", 0.1, number=step)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        sizes = [churn(800 * number) for number in range(1, 4)]
+    finally:
+        tracemalloc.stop()
+    assert max(sizes) < 1.1 * min(sizes)
+    assert len(journal.select()) == 2048
