@@ -25,6 +25,7 @@ spec:
   terminationGracePeriodSeconds: 10
   containers: [{name: main, image: "busybox:1.36"}]
 """
+JOB = WEB.replace("name: web", "name: job").replace("spec:", "spec:\n  restartPolicy: Never")
 OTHER = WEB.replace("name: web", "name: other")
 FIXED = WEB.replace("{name: web}", "{name: web, uid: 11111111-2222-3333-4444-555555555555}")
 
@@ -67,6 +68,32 @@ async def test_a_manifest_that_comes_back_starts_its_pod_anew(
         (new,) = node.ids_of("web-node1")
         await anyio.sleep(150)
         assert node.ids_of("web-node1") == [new]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["killed", "done"])
+@pytest.mark.parametrize("away", [0.5, 5.0, 30.0, 55.0, 130.0])
+async def test_a_job_that_comes_back_runs_anew(away: float, ended: bool, tmp_path: Path) -> None:
+    """It is another pod of the same UID: what is left of the old one says nothing about it."""
+    file = tmp_path / "manifests" / "job.yaml"
+    file.parent.mkdir()
+    file.write_text(JOB)
+    backend = SimulatedBackend({"main": Script(exits=[(20.0, 0)], repeat=True)})
+    async with world(
+        tmp_path, backend, KillHooks(), MemorySource(), static_pod_path=file.parent
+    ) as node:
+        await node.until(lambda ring: phase(ring.pod("job-node1")) == "Running")
+        if ended:
+            await node.until(lambda ring: phase(ring.pod("job-node1")) == "Succeeded")
+        file.unlink()
+        await node.until(lambda ring: ring.pod("job-node1") is None)
+        await anyio.sleep(away)
+        file.write_text(JOB)
+        await node.until(lambda ring: phase(ring.pod("job-node1")) == "Running", 40)
+        assert node.ring is not None
+        assert node.ring.status("job-node1").restart_count == 0
+        await node.until(lambda ring: phase(ring.pod("job-node1")) == "Succeeded")
+        await anyio.sleep(150)
+        assert node.effects("StartContainer") == 2
 
 
 def remove_first(directory: Path) -> None:

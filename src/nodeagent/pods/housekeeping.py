@@ -7,6 +7,7 @@ docs/behaviour/workers.md, "Housekeeping".
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ class Housekeeping:
         self._active = ActivePods(manager, workers, statuses)
         self._wake = anyio.Event()
         self._failing: dict[str, str] = {}
+        self._listed: frozenset[PodUID] = frozenset()
+        self._listed_at = -math.inf
         workers.on_restart = self._on_restart
 
     def wake(self) -> None:
@@ -180,7 +183,11 @@ class Housekeeping:
         purged = await self._purge_ended()
         all_sources = self._sources.all_ready()
         known = self._review(purged, all_sources=all_sources)
-        runtime = await self._lister.list_pods() if all_sources else None
+        runtime = None
+        if all_sources:
+            began = anyio.current_time()
+            runtime = await self._lister.list_pods()
+            self._listed, self._listed_at = frozenset(runtime), began
         # Nothing is awaited from here to the end of the plan: it is made from one moment.
         plan = plan_cleanups(
             self._manager.get_pods(),
@@ -201,6 +208,20 @@ class Housekeeping:
             if state.restart_requested
             and state.finished_at is not None
             and self._manager.get_by_uid(uid) is not None
+        }
+
+    def _with_remains(self) -> set[PodUID]:
+        """UIDs that have ended and of which the runtime still has something.
+
+        As long as somebody remembers that they have ended, a pod that comes back under such a
+        UID is a new one; nobody could tell from its dead containers.
+        """
+        return {
+            uid
+            for uid, state in self._workers.states().items()
+            if state.finished_at is not None
+            and not state.restart_requested
+            and (uid in self._listed or state.finished_at >= self._listed_at)
         }
 
     async def _purge_ended(self) -> set[PodUID]:
@@ -224,7 +245,7 @@ class Housekeeping:
         to_restart = self._to_restart()
         pods = self._manager.get_pods()
         known = self._workers.sync_known_pods(
-            pods, all_sources=all_sources, hold=to_restart - purged
+            pods, all_sources=all_sources, hold=(to_restart - purged) | self._with_remains()
         )
         for uid in sorted(to_restart & purged):
             self._restart(uid)

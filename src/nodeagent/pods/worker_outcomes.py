@@ -6,7 +6,7 @@ Pure. Rows and their tests: docs/behaviour/workers.md, "Calls", "Outcomes" and "
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,12 +15,23 @@ from nodeagent.model import BackOffError, NetworkNotReadyError, PodRuntimeStatus
 from nodeagent.pods.protocols import StatusFn
 from nodeagent.pods.worker_state import WorkerState
 from nodeagent.pods.worker_updates import Completion, Work, merge_work, remember_work
-from nodeagent.rpc import Unavailable
+from nodeagent.rpc import (
+    InvalidArgument,
+    PermissionDenied,
+    RpcError,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
 
 RESYNC: Final = 60.0
 ERROR_BACK_OFF: Final = 10.0
 LONGEST_BACK_OFF: Final = 60.0
 QUICK_RETRY: Final = 1.0
+QUICK_RETRIES: Final = (1.0, 2.0, 3.0, 3.0, 3.0)
+"""Waits after the first failures of calls to the runtime: what ails it is often over soon."""
+_FINAL: Final = (InvalidArgument, Unimplemented, PermissionDenied, Unauthenticated)
+"""Answers that the same question gets again."""
 
 
 class CallKind(enum.Enum):
@@ -172,6 +183,7 @@ def requeue_delay(
     *,
     resync: float = RESYNC,
     tries: int = 1,
+    stopping: bool = False,
 ) -> float:
     """Seconds until the pod is looked at again if nothing else happens.
 
@@ -181,15 +193,15 @@ def requeue_delay(
         now: loop time.
         jitter: spreads a delay ``d`` over ``[d, 1.5 d)``.
         resync: seconds between two syncs of a pod at rest.
-        tries: how often this has failed now, where that makes the wait longer.
+        tries: how many calls have failed now, one after the other.
+        stopping: the pod could not be stopped.
     """
     if error is None:
         return jitter(ERROR_BACK_OFF if result is Result.CANCELLED else resync)
     causes = list(leaves(error))
     if any(isinstance(leaf, NetworkNotReadyError) for leaf in causes):
         return jitter(QUICK_RETRY)
-    back_off = min(ERROR_BACK_OFF * 2.0 ** (tries - 1), LONGEST_BACK_OFF)
-    again = jitter(QUICK_RETRY if any(map(_is_outage, causes)) else back_off)
+    again = jitter(_back_off(causes, tries, stopping=stopping))
     waits = [leaf for leaf in causes if isinstance(leaf, BackOffError)]
     if waits and len(waits) == len(causes):
         # Not spread: the pod's status tells the time of the next try.
@@ -200,16 +212,30 @@ def requeue_delay(
     return again
 
 
-def _is_outage(error: BaseException | None) -> bool:
+def _back_off(causes: Sequence[BaseException], tries: int, *, stopping: bool) -> float:
+    answers = [answer for answer in map(_answer, causes) if answer is not None]
     # The runtime being away is not the pod's fault: it must go on soon after the return,
     # and its next look waits for PLEG to see the runtime again anyway.
+    if any(isinstance(answer, Unavailable) for answer in answers):
+        return QUICK_RETRY
+    if any(not isinstance(answer, _FINAL) for answer in answers):
+        if tries <= len(QUICK_RETRIES):
+            return QUICK_RETRIES[tries - 1]
+        tries -= len(QUICK_RETRIES)
+    if not stopping:
+        return ERROR_BACK_OFF
+    return min(ERROR_BACK_OFF * 2.0 ** (tries - 1), LONGEST_BACK_OFF)
+
+
+def _answer(error: BaseException | None) -> RpcError | None:
+    """The answer of the runtime that stands behind an error."""
     depth = 0
     while error is not None and depth < 8:
-        if isinstance(error, Unavailable):
-            return True
+        if isinstance(error, RpcError):
+            return error
         error = error.__cause__
         depth += 1
-    return False
+    return None
 
 
 class Review(enum.Enum):

@@ -38,6 +38,7 @@ class Worker:
         scope: around the running call.
         last_sync: loop time of the end of the last call.
         failing: the last turn failed.
+        tries: how many calls have failed, one after the other.
         busy: it has something to do right now.
         stop_failure: how it fails to stop its pod.
     """
@@ -48,6 +49,7 @@ class Worker:
     scope: anyio.CancelScope | None = None
     last_sync: float = -math.inf
     failing: bool = False
+    tries: int = 0
     busy: bool = False
     stop_failure: StopFailure | None = None
 

@@ -272,15 +272,21 @@ class PodWorkers:
         worker.state, call = take(worker.state, status)
         result, error = await self._calls.perform(worker, call, status)
         worker.failing = error is not None
+        worker.tries = worker.tries + 1 if worker.failing else 0
         now = anyio.current_time()
         failure = next_failure(worker.stop_failure, worker.pod_name, call, error, now)
         worker.stop_failure = failure
         ended = complete(worker.state, call, result, now)
         self._apply(worker, ended)
         if not ended.exits:
-            tries = 1 if failure is None else failure.tries
             delay = requeue_delay(
-                result, error, now, self._jitter, resync=self._resync, tries=tries
+                result,
+                error,
+                now,
+                self._jitter,
+                resync=self._resync,
+                tries=worker.tries if failure is None else failure.tries,
+                stopping=failure is not None,
             )
             self._queue.set(worker.state.uid, now + delay)
 
@@ -370,8 +376,12 @@ class PodWorkers:
         wanted = {pod_uid(pod) for pod in desired}
         known: dict[PodUID, KnownPod] = {}
         for uid, worker in list(self._workers.items()):
-            if uid in hold or not self._reviewed_away(worker, uid in wanted, all_sources):
-                known[uid] = KnownPod.of(worker.state, wanted=uid in wanted)
+            if uid in hold:
+                # What is left of a pod that nobody wants may go.
+                worker.state = replace(worker.state, deleted=uid not in wanted)
+            elif self._reviewed_away(worker, uid in wanted, all_sources):
+                continue
+            known[uid] = KnownPod.of(worker.state, wanted=uid in wanted)
         return known
 
     def _reviewed_away(self, worker: Worker, wanted: bool, all_sources: bool) -> bool:

@@ -75,7 +75,7 @@ class PodExecutor:
         self._started: list[str] = []
         self._did_something = False
         self._reset = False
-        self._outage: Unavailable | None = None
+        self._cause: RpcError | None = None
 
     async def perform(self, actions: PodActions) -> PodSyncResult:
         """Perform the actions; faults of the runtime are in the result."""
@@ -91,7 +91,7 @@ class PodExecutor:
             did_something=self._did_something,
             started=tuple(self._started),
             reset=self._reset,
-            cause=self._outage,
+            cause=self._cause,
         )
 
     async def _perform(self, actions: PodActions) -> None:
@@ -253,8 +253,8 @@ class PodExecutor:
     async def _start_counted(self, request: StartRequest, image: EnsuredImage) -> None:
         """Start it, and make the next back-off longer.
 
-        What the container cannot help is not held against it: a missing image, or files that
-        cannot be made because the disk is full.
+        Only what has been made can crash: a missing image, a full disk or a runtime that makes
+        no container are not held against it.
         """
         container = request.container
         if self._goes_on(container):
@@ -265,7 +265,7 @@ class PodExecutor:
         try:
             await self._starter.start(request, image)
         except ContainerStartError as error:
-            if error.reason is Waiting.CONFIG:
+            if error.reason in (Waiting.CONFIG, Waiting.CREATE):
                 undo()
             raise
         finally:
@@ -288,8 +288,9 @@ class PodExecutor:
 
     def _failed(self, container: Container, error: ContainerStartError) -> None:
         name = container.name
-        if isinstance(error.__cause__, Unavailable):
-            self._outage = error.__cause__
+        cause = error.__cause__
+        if isinstance(cause, RpcError) and not isinstance(self._cause, Unavailable):
+            self._cause = cause
         shown = error.shown()
         self._errors[name] = shown
         self._reasons.set(self._uid, name, shown)

@@ -243,6 +243,29 @@ async def test_k2_a_manifest_put_back_while_its_pod_ends_starts_again_by_itself(
         assert home.rig.figure("kubelet_restarted_pods_total", static="true") == 1.0
 
 
+async def test_k2_an_ended_pod_is_remembered_until_nothing_is_left_of_it() -> None:
+    async with house() as home:
+        home.lister.pods = {U1: runtime_pod("u1", up=False)}
+        home.handlers.handle_pod_additions([static_pod()])
+        await home.rig.settle()
+        home.handlers.handle_pod_removes([static_pod()])
+        for _ in range(5):
+            await anyio.sleep(2)
+            await home.clean_up()
+        assert home.rig.workers.is_known(U1)
+        home.handlers.handle_pod_additions([static_pod()])
+        await home.rig.settle()
+        assert home.purged == ["u1"]
+        assert home.rig.syncer.kinds() == ["sync", "terminating", "terminated", "sync"]
+        home.handlers.handle_pod_removes([static_pod()])
+        await home.rig.settle()
+        home.lister.pods = {}
+        for _ in range(2):
+            await anyio.sleep(2)
+            await home.clean_up()
+        assert not home.rig.workers.is_known(U1)
+
+
 async def test_k2_it_starts_again_with_another_source_away() -> None:
     async with house(ready={"file"}) as home:
         home.handlers.handle_pod_additions([static_pod()])

@@ -32,7 +32,7 @@ from nodeagent.pods.worker_outcomes import (
 )
 from nodeagent.pods.worker_state import WorkerPhase, WorkerState, apply_update
 from nodeagent.pods.worker_updates import KillOptions, UpdatePodOptions, Work
-from nodeagent.rpc import DeadlineExceeded, Unavailable
+from nodeagent.rpc import DeadlineExceeded, InvalidArgument, Unavailable, Unimplemented, Unknown
 
 CREATE, UPDATE, SYNC, KILL = UpdateType
 NOTHING = seen("u1")
@@ -268,7 +268,8 @@ def waiting_and_outage() -> SyncError:
         ("O8", outage(), 1.0),
         ("O8", waiting_and_outage(), 1.0),
         ("O9", SyncError("x"), 10.0),
-        ("O9", DeadlineExceeded("slow"), 10.0),
+        ("O9", DeadlineExceeded("slow"), 1.0),
+        ("O9", InvalidArgument("never"), 10.0),
         ("O9", ExceptionGroup("", [BackOffError("a", until=101.0), SyncError("x")]), 10.0),
     ],
 )
@@ -280,12 +281,28 @@ def test_each_outcome_has_its_delay(row: str, error: Exception | None, delay: fl
 def test_o9_a_pod_that_cannot_be_stopped_waits_longer_each_time() -> None:
     def waits(error: Exception) -> list[float]:
         return [
-            requeue_delay(Result.FAILED, error, 0.0, lambda seconds: seconds, tries=tries)
+            requeue_delay(
+                Result.FAILED, error, 0.0, lambda seconds: seconds, tries=tries, stopping=True
+            )
             for tries in (1, 2, 3, 4, 50)
         ]
 
     assert waits(SyncError("x")) == [10.0, 20.0, 40.0, 60.0, 60.0]
+    assert waits(DeadlineExceeded("slow")) == [1.0, 2.0, 3.0, 3.0, 60.0]
     assert waits(Unavailable("gone")) == [1.0] * 5
+
+
+def test_o9_what_the_runtime_could_not_do_is_tried_again_soon_and_then_less_often() -> None:
+    def waits(error: Exception) -> list[float]:
+        return [
+            requeue_delay(Result.FAILED, error, 0.0, lambda seconds: seconds, tries=tries)
+            for tries in range(1, 9)
+        ]
+
+    busy = SyncError("no sandbox")
+    busy.__cause__ = Unknown("busy", "RunPodSandbox")
+    assert waits(busy) == [1.0, 2.0, 3.0, 3.0, 3.0, 10.0, 10.0, 10.0]
+    assert waits(Unimplemented("never")) == [10.0] * 8
 
 
 def test_o9_failures_to_stop_are_counted_until_one_succeeds() -> None:
