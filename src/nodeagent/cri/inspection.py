@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from nodeagent.aio import side_by_side
+from nodeagent.api import ContainerUser, LinuxContainerUser
 from nodeagent.cri import verify
 from nodeagent.cri.termination import final_message
 from nodeagent.model import (
@@ -291,6 +292,17 @@ def container_status(
         restart_count=_restart_count(status.annotations, attempt),
         log_path=status.log_path,
         annotations=status.annotations,
+        user=_user(status.user),
+    )
+
+
+def _user(user: v1.ContainerUser | None) -> ContainerUser | None:
+    who = user.linux if user is not None else None
+    if who is None:
+        return None
+    groups = tuple(who.supplemental_groups)
+    return ContainerUser(
+        linux=LinuxContainerUser(uid=who.uid, gid=who.gid, supplemental_groups=groups)
     )
 
 

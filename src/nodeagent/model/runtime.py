@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
+from nodeagent.api import ContainerUser
 from nodeagent.model.ids import ContainerID, PodUID, SandboxID
 
 _NO_SANDBOX: Final = SandboxID("")
@@ -86,7 +87,8 @@ class ContainerRuntimeStatus:
     """One container as the status call gives it.
 
     ``restart_count`` and ``hash`` come from our own annotations on the container;
-    ``restart_count`` equals the attempt when the annotation is missing.
+    ``restart_count`` equals the attempt when the annotation is missing. ``user`` is who its
+    first process began as, None where the runtime does not say.
     """
 
     id: ContainerID
@@ -107,6 +109,7 @@ class ContainerRuntimeStatus:
     restart_count: int = 0
     log_path: str = ""
     annotations: dict[str, str] = field(default_factory=dict)
+    user: ContainerUser | None = None
 
 
 @dataclass(frozen=True, slots=True)

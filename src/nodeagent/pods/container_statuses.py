@@ -21,6 +21,8 @@ from nodeagent.api import (
     ContainerStatus,
     EphemeralContainer,
     Pod,
+    VolumeMount,
+    VolumeMountStatus,
 )
 from nodeagent.model import ContainerError, ContainerRuntimeStatus, PodRuntimeStatus, ProbeResult
 from nodeagent.model import ContainerState as Seen
@@ -206,6 +208,10 @@ def _from_records(
         restart_count=max(newest.restart_count, old.restart_count if old else 0),
         state=_state(newest, old, context),
         last_state=old.last_state if old else ContainerState(),
+        allocated_resources=container.resources.requests,
+        resources=container.resources,
+        volume_mounts=tuple(map(_mounted, container.volume_mounts)),
+        user=newest.user,
     )
     if len(records) > 1 and records[1].state is Seen.EXITED:
         shown = replace(shown, last_state=_state(records[1], None, context))
@@ -220,6 +226,15 @@ def _from_records(
     if restarted and old.restart_count >= newest.restart_count:
         shown = replace(shown, restart_count=old.restart_count + 1)
     return shown
+
+
+def _mounted(mount: VolumeMount) -> VolumeMountStatus:
+    return VolumeMountStatus(
+        name=mount.name,
+        mount_path=mount.mount_path,
+        read_only=mount.read_only,
+        recursive_read_only="Disabled" if mount.read_only else None,
+    )
 
 
 def _state(

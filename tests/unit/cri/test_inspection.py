@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from nodeagent.api import ContainerUser, LinuxContainerUser
 from nodeagent.cri.inspection import Inspector, container_status
 from nodeagent.model import (
     ContainerID,
@@ -178,6 +179,21 @@ async def test_an_answer_that_does_not_go_with_the_list_is_not_kept(odd: dict[st
     known = replace(good, containers=(container,), sandboxes=(sandbox,))
     assert await Inspector(runtime).inspect(listed, known=known) == good
     assert runtime.calls == {"s": 2, "c": 2}
+
+
+def test_who_a_container_runs_as_is_known_where_the_runtime_tells() -> None:
+    """docs/behaviour/phase.md, PS21."""
+    answer = details("c", EXITED)
+    assert container_status(answer, one("c", EXITED)).user is None
+    answer.user = v1.ContainerUser()
+    assert container_status(answer, one("c", EXITED)).user is None
+    answer.user = v1.ContainerUser(
+        linux=v1.LinuxContainerUser(uid=5, gid=6, supplemental_groups=[6, 7])
+    )
+    known = container_status(answer, one("c", EXITED)).user
+    assert known == ContainerUser(
+        linux=LinuxContainerUser(uid=5, gid=6, supplemental_groups=(6, 7))
+    )
 
 
 async def test_of_many_dead_containers_the_newest_are_asked_about() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 
 import pytest
@@ -13,10 +14,16 @@ from nodeagent.api import (
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStatus,
+    ContainerUser,
     EphemeralContainer,
+    LinuxContainerUser,
     ObjectMeta,
     Pod,
     PodSpec,
+    Quantity,
+    ResourceRequirements,
+    VolumeMount,
+    VolumeMountStatus,
 )
 from nodeagent.model import (
     ContainerError,
@@ -97,6 +104,30 @@ def test_regular_containers_stand_by_name() -> None:
         pod(), PodRuntimeStatus(PodUID("u")), pod().spec.containers, (), NOTHING
     )
     assert [s.name for s in found] == ["a", "b"]
+
+
+def test_a_container_shows_what_it_was_given() -> None:
+    """phase.md, PS21."""
+    amounts = {"cpu": Quantity("1")}
+    given = ResourceRequirements(requests=amounts, limits={"memory": Quantity("1Gi")})
+    mounts = (
+        VolumeMount(name="v", mount_path="/v"),
+        VolumeMount(name="w", mount_path="/w", read_only=True),
+    )
+    user = ContainerUser(linux=LinuxContainerUser(uid=1, gid=2, supplemental_groups=(2, 3)))
+    (_, a) = pod().spec.containers
+    spec = PodSpec(containers=(replace(a, resources=given, volume_mounts=mounts),))
+    wanted = replace(pod(), spec=spec)
+    shown = compute(wanted, dataclasses.replace(record(Seen.RUNNING), user=user))
+    assert (shown.resources, shown.allocated_resources, shown.user) == (given, amounts, user)
+    assert shown.volume_mounts == (
+        VolumeMountStatus(name="v", mount_path="/v"),
+        VolumeMountStatus(
+            name="w", mount_path="/w", read_only=True, recursive_read_only="Disabled"
+        ),
+    )
+    nothing = compute(wanted)
+    assert (nothing.resources, nothing.volume_mounts, nothing.user) == (None, (), None)
 
 
 @pytest.mark.parametrize("old", [running_before(2), ended_before(42, 2)])
