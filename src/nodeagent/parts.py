@@ -460,6 +460,9 @@ def _runtime_settings(config: AgentConfig, root: Path, node_address: str) -> Run
         resolv_conf=Path(config.resolv_conf) if str(config.resolv_conf) else None,
         cluster_dns=config.cluster_dns,
         cluster_domain=config.cluster_domain,
+        seccomp_default=config.seccomp_default,
+        allowed_sysctls=config.allowed_unsafe_sysctls,
+        cpu_cfs_quota=config.cpu_cfs_quota,
         node_name=config.effective_node_name,
         node_ips=(node_address,),
         images=ImageSettings(

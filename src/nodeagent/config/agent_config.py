@@ -29,6 +29,10 @@ _SHORTEST_LOG_INTERVAL: Final = 3.0
 _SOCKET_PATH_LIMIT: Final = 107
 _EMBEDDED: Final = ("embedded", "embedded:process", "embedded:simulated")
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAMESPACED_SYSCTL: Final = re.compile(
+    r"(?:kernel[./](?:shm|msg|sem)[-_a-z0-9]*|(?:fs[./]mqueue|net)(?:[./][-_a-z0-9]+)*[./]?)\*?"
+)
+"""Kernel parameters of which a pod has its own, or prefixes of such."""
 _NODE_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -109,6 +113,10 @@ class AgentConfig:
         resolv_conf: the node's resolver file.
         cluster_dns: name servers of the cluster, for pods that ask for ClusterFirst.
         cluster_domain: the cluster's domain.
+        seccomp_default: containers that name no seccomp profile have the runtime's.
+        allowed_unsafe_sysctls: kernel parameters that pods may set beside the safe ones; an
+            entry may end with ``*``.
+        cpu_cfs_quota: whether CPU limits are enforced.
         stop_pods_on_exit: stop all pods when the agent ends (for development).
         stop_pods_timeout: seconds that stopping them may take.
         journal_size: records that the flight recorder keeps.
@@ -163,6 +171,9 @@ class AgentConfig:
     resolv_conf: Path | str = Path("/etc/resolv.conf")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
+    seccomp_default: bool = False
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    cpu_cfs_quota: bool = True
     stop_pods_on_exit: bool = False
     stop_pods_timeout: float = 40.0
     journal_size: int = 16384
@@ -190,6 +201,10 @@ class AgentConfig:
         for server in self.cluster_dns:
             if not _is_ip(server):
                 raise ConfigError("cluster_dns", server, "must be IP addresses")
+        for sysctl in self.allowed_unsafe_sysctls:
+            if not _NAMESPACED_SYSCTL.fullmatch(sysctl):
+                allowed = "must belong to a pod alone: kernel.shm*, .msg*, .sem, fs.mqueue.*, net.*"
+                raise ConfigError("allowed_unsafe_sysctls", sysctl, allowed)
         for name in ("root_dir", "pod_logs_dir"):
             if not str(getattr(self, name)):
                 raise ConfigError(name, "", "must be a directory")

@@ -93,6 +93,9 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     """Empty: the node has none."""
     cluster_dns: tuple[str, ...] = msgspec.field(name="clusterDNS", default=())
     cluster_domain: str = ""
+    seccomp_default: bool | None = None
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    cpu_cfs_quota: bool | None = msgspec.field(name="cpuCFSQuota", default=None)
     logging: _Logging = _Logging()
 
 

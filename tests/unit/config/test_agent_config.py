@@ -309,3 +309,18 @@ def test_every_setting_is_documented() -> None:
     text = inspect.cleandoc(AgentConfig.__doc__ or "")
     for field in dataclasses.fields(AgentConfig):
         assert f"\n    {field.name}: " in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kernel.msgmax", "kernel/shm*", "kernel.sem", "net.*", "net.core.somaxconn", "fs.mqueue.x"],
+)
+def test_kernel_parameters_that_a_pod_has_for_itself_may_be_allowed(name: str) -> None:
+    assert AgentConfig(allowed_unsafe_sysctls=(name,)).allowed_unsafe_sysctls == (name,)
+
+
+@pytest.mark.parametrize("name", ["", "*", "vm.swappiness", "kernel.*", "kernel.pid_max", "net*x"])
+def test_no_others_may(name: str) -> None:
+    with pytest.raises(ConfigError, match="must belong to a pod alone") as caught:
+        AgentConfig(allowed_unsafe_sysctls=(name,))
+    assert caught.value.field == "allowed_unsafe_sysctls"

@@ -61,6 +61,9 @@ preloadedImagesVerificationAllowlist: [registry.test/team/*]
 resolvConf: /run/resolv.conf
 clusterDNS: [10.96.0.10, "fd00::a"]
 clusterDomain: cluster.local
+seccompDefault: true
+allowedUnsafeSysctls: [net.core.somaxconn, kernel.msg*]
+cpuCFSQuota: false
 logging: {format: json, verbosity: 4}
 """,
     )
@@ -97,6 +100,9 @@ logging: {format: json, verbosity: 4}
         "resolv_conf": Path("/run/resolv.conf"),
         "cluster_dns": ("10.96.0.10", "fd00::a"),
         "cluster_domain": "cluster.local",
+        "seccomp_default": True,
+        "allowed_unsafe_sysctls": ("net.core.somaxconn", "kernel.msg*"),
+        "cpu_cfs_quota": False,
         "logging_format": "json",
         "verbosity": 4,
     }

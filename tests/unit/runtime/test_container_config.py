@@ -227,3 +227,25 @@ def test_the_default_security_settings() -> None:
     )
     assert context.namespace_options is not None
     assert context.namespace_options.network is v1.NamespaceMode.NODE
+
+
+@pytest.mark.parametrize(
+    ("name", "signal"),
+    [
+        (None, v1.Signal.RUNTIME_DEFAULT),
+        ("SIGUSR1", v1.Signal.SIGUSR1),
+        ("SIGRTMIN", v1.Signal.SIGRTMIN),
+        ("SIGRTMIN+3", v1.Signal.SIGRTMINPLUS3),
+        ("SIGRTMAX-14", v1.Signal.SIGRTMAXMINUS14),
+    ],
+)
+def test_the_stop_signal_is_that_of_the_spec(name: str | None, signal: v1.Signal) -> None:
+    config = build(make_container(lifecycle=Lifecycle(stop_signal=name)))
+    assert config.stop_signal is signal
+    assert build(make_container()).stop_signal is v1.Signal.RUNTIME_DEFAULT
+
+
+def test_a_signal_that_nobody_knows_is_a_configuration_error() -> None:
+    with pytest.raises(ContainerStartError, match="SIGNONE is no signal") as caught:
+        build(make_container(lifecycle=Lifecycle(stop_signal="SIGNONE")))
+    assert caught.value.reason is Waiting.CONFIG
