@@ -113,7 +113,7 @@ async def test_forty_hung_inspections_hold_nobody_up(tmp_path: Path) -> None:
         await anyio.sleep(20)
         hang = node.plan.add(Fault(STATUS, Hang(), pod="stuck-*"))
         kill(node, *names(stuck))
-        await anyio.sleep(15)
+        await anyio.sleep(20)  # three batches of sixteen, each for five seconds
         kill(node, *names(fine))
         await node.until(lambda: restarted(node, *names(fine)), TWO_RELISTS)
         node.source.add(make_pod("latecomer"))
