@@ -66,8 +66,10 @@ def test_a_missing_host_path_holds_the_pod_and_is_named(agent: Agent, tmp_path: 
     volume = {"name": "v", "hostPath": {"path": str(missing), "type": "Directory"}}
     main = container(volumeMounts=[_mount("v", "/data")])
     agent.put("web", pod("web", main, volumes=[volume]))
-    agent.wait_pod("web", lambda it: it.phase == "Pending", what="Pending")
-    agent.wait_log(str(missing), "web")
+    held = agent.wait_pod(
+        "web", lambda it: str(missing) in it.container().message, what="the missing path"
+    )
+    assert (held.phase, held.container().reason) == ("Pending", "ContainerCreating")
     missing.mkdir()
     agent.wait_pod("web", timeout=90)
 

@@ -157,6 +157,8 @@ class PodSync:
         self._born = clock.now()
         # Loop time at which each pod that does not run yet was first worked on.
         self._begun: dict[PodUID, float] = {}
+        # What keeps pods from the runtime side.
+        self._held: dict[PodUID, str] = {}
 
     async def sync_pod(
         self, update_type: UpdateType, pod: Pod, mirror: Pod | None, status: PodRuntimeStatus
@@ -180,9 +182,10 @@ class PodSync:
         self._ask_unready(pod, shown)
         network = self._network_error()
         if network and not pod.spec.host_network:
-            self._record(pod, "Warning", "NetworkNotReady", f"network is not ready: {network}")
+            self._hold(pod, status, "NetworkNotReady", f"network is not ready: {network}")
             raise NetworkNotReadyError(network)
-        volumes = await self._mount(pod)
+        volumes = await self._mount(pod, status)
+        self._held.pop(PodUID(pod.metadata.uid), None)
         self._probes.add_pod(pod)
         # What this sync starts is in no record that the status below is made from.
         ran = dict(self._ran_once(PodUID(pod.metadata.uid)))
@@ -251,11 +254,12 @@ class PodSync:
         Raises:
             SyncError: something still runs.
         """
+        uid = PodUID(pod.metadata.uid)
+        self._held.pop(uid, None)
         shown = self._generate(pod, status)
         if status_fn is not None:
             shown = status_fn(shown)
         self._store(pod, shown)
-        uid = PodUID(pod.metadata.uid)
         self._probes.stop_liveness_and_startup(uid)
         try:
             await self._runtime.kill_pod(pod, status, grace)
@@ -313,7 +317,7 @@ class PodSync:
                 self._runtime_name(),
                 reason,
                 self._ran_once(uid) if ran is None else ran,
-                lambda container: self._waiting_note(uid, container),
+                lambda container: self._held.get(uid) or self._waiting_note(uid, container),
                 probes=self._probes.results,
                 agent_started=self._born,
             ),
@@ -376,15 +380,21 @@ class PodSync:
         if shown.reason == DEADLINE_EXCEEDED and not known:
             self._record(pod, "Normal", DEADLINE_EXCEEDED, shown.message)
 
-    async def _mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
+    async def _mount(self, pod: Pod, status: PodRuntimeStatus) -> Mapping[str, MountedVolume]:
         try:
             return await self._volumes.mount(pod)
         except SyncError as error:
             text = str(error)
             if error.reason == FAILED_MOUNT:
                 text = f"Unable to attach or mount volumes: {error}"
-            self._record(pod, "Warning", error.reason, text)
+            self._hold(pod, status, error.reason, text)
             raise
+
+    def _hold(self, pod: Pod, status: PodRuntimeStatus, reason: str, text: str) -> None:
+        """The pod cannot go on: an event says so, and those of its containers that wait."""
+        self._record(pod, "Warning", reason, text)
+        self._held[PodUID(pod.metadata.uid)] = text
+        self._store(pod, self._without_refusal(self._generate(pod, status)))
 
     def _refuse(self, pod: Pod, shown: PodStatus, fields: Sequence[str]) -> None:
         """A pod that asks for what we cannot do waits and says so; what runs goes on."""

@@ -371,6 +371,7 @@ async def test_a_missing_network_holds_the_pod_back(around: Neighbours) -> None:
     assert around.events == [("Warning", "NetworkNotReady", text)]
     assert around.calls == []
     assert around.stored().phase == "Pending"
+    assert around.waiting() == ("ContainerCreating", text)
 
 
 async def test_on_the_host_network_it_does_not_matter(around: Neighbours) -> None:
@@ -382,7 +383,7 @@ async def test_on_the_host_network_it_does_not_matter(around: Neighbours) -> Non
 
 
 async def test_a_volume_that_fails_is_an_event_and_an_error(around: Neighbours) -> None:
-    """workers.md, Y5."""
+    """workers.md, Y5; phase.md, PS20."""
     around.mount_error = SyncError("data: no such directory", reason="FailedMount")
     with pytest.raises(SyncError, match="no such directory"):
         await around.bring_up(make_pod(), look())
@@ -390,6 +391,11 @@ async def test_a_volume_that_fails_is_an_event_and_an_error(around: Neighbours) 
     assert around.events == [("Warning", "FailedMount", text)]
     assert around.calls == ["mount"]
     assert around.stored().phase == "Pending"
+    assert around.waiting() == ("ContainerCreating", text)
+    around.mount_error = None
+    await around.bring_up(make_pod(), look())
+    await around.bring_up(make_pod(), look())
+    assert around.waiting() == ("ContainerCreating", "")
 
 
 async def test_why_a_container_waits_is_shown_at_once(around: Neighbours) -> None:
