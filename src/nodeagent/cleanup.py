@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -29,6 +29,7 @@ class CleanUp:
         volumes: removes pods' directories.
         probes: probes pods.
         forget: each is told of a pod that is gone for good.
+        remembered: each gives pods of which something is kept, also from an earlier agent.
         metrics: gauges.
     """
 
@@ -38,6 +39,7 @@ class CleanUp:
     volumes: VolumeManager
     probes: ProbeManager
     forget: Sequence[Callable[[PodUID], None]]
+    remembered: Sequence[Callable[[], Collection[PodUID]]] = ()
     metrics: PodMetrics = field(default_factory=lambda: PodMetrics(CollectorRegistry()))
     _known: set[PodUID] = field(default_factory=set)
 
@@ -83,7 +85,8 @@ class CleanUp:
 
     async def memory(self, sweep: Sweep) -> None:
         """Drop what is remembered of pods that are nobody's."""
-        gone = {uid for uid in self._known if sweep.is_orphan(uid)}
+        known = self._known.union(*(remembered() for remembered in self.remembered))
+        gone = {uid for uid in known if sweep.is_orphan(uid)}
         for uid in gone:
             for forget in self.forget:
                 forget(uid)

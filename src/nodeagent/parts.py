@@ -254,6 +254,7 @@ def build_parts(
         metrics=ProbeMetrics(registry),
     )
     checkpoint.add("probes", probes)
+    checkpoint.add("starts", statuses.starts)
     syncer = PodSync(
         runtime=runtime_manager,
         start_error=runtime_manager.reasons.get,
@@ -306,7 +307,8 @@ def build_parts(
         gc=gc,
         volumes=volumes,
         probes=probes,
-        forget=(runtime_manager.forget_pod, events.forget_pod),
+        forget=(runtime_manager.forget_pod, events.forget_pod, statuses.starts.forget_pod),
+        remembered=(runtime_manager.remembered, statuses.starts.remembered),
         metrics=metrics,
     )
     housekeeping = Housekeeping(

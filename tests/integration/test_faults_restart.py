@@ -6,7 +6,9 @@ docs/behaviour/runtime.md, "At most once", "Crash back-off".
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -216,3 +218,57 @@ async def test_the_wall_clock_jumps_while_there_is_no_agent(tmp_path: Path, jump
 
 def crashed(ring: Ring, times: int) -> bool:
     return phase(ring.pod("web")) == "Running" and ring.status("web", "a").restart_count == times
+
+
+async def test_an_active_deadline_goes_on_over_a_restart_of_the_agent(tmp_path: Path) -> None:
+    clock, hooks = AdjustableClock(), KillHooks()
+    source = MemorySource(make_pod("web", active_deadline_seconds=60))
+    backend = SimulatedBackend(clock=clock)
+    async with world(tmp_path, backend, hooks, source, clock=clock) as node:
+        await node.until(lambda ring: phase(ring.pod("web")) == "Running")
+        began, shown = anyio.current_time(), start_time(node)
+        for jump in (-40.0, 600.0):
+            await anyio.sleep(20)
+            node.on_death = lambda jump=jump: clock.jump(jump)  # type: ignore[misc]
+            hooks.kill(rest=2.0)
+            await anyio.sleep(1)
+            await node.until(lambda ring: phase(ring.pod("web")) == "Running")
+            assert start_time(node) == shown
+        await node.until(lambda ring: phase(ring.pod("web")) == "Failed")
+        assert 60 <= anyio.current_time() - began < 65
+
+
+def start_time(node: World) -> datetime | None:
+    assert node.ring is not None
+    pod = node.ring.pod("web")
+    assert pod is not None
+    return pod.status.start_time
+
+
+async def test_nothing_is_remembered_of_pods_that_went_while_no_agent_ran(tmp_path: Path) -> None:
+    hooks, source = KillHooks(), MemorySource(JOB, make_pod("stays", restart="Never"), WEB)
+    backend = SimulatedBackend({"a": Script(exits=[(1.0, 1)], repeat=True)})
+    async with world(tmp_path, backend, hooks, source) as node:
+        await node.until(lambda ring: ring.pod("web") is not None and crashed(ring, 2))
+        await anyio.sleep(6)
+        assert set(uids_in(tmp_path)) == {"uid-job", "uid-stays", "uid-web"}
+
+        def forget() -> None:
+            source.set(make_pod("stays", restart="Never"))
+            state = node.runtime.core.state
+            for record in list(state.containers.values()):
+                if record.pod_uid != "uid-stays":
+                    state.drop(record.id)
+            for sandbox in list(state.sandboxes.values()):
+                if sandbox.pod_uid != "uid-stays":
+                    state.drop(sandbox.id)
+
+        node.on_death = forget
+        hooks.kill()
+        await anyio.sleep(15)
+        assert set(uids_in(tmp_path)) == {"uid-stays"}
+
+
+def uids_in(home: Path) -> list[str]:
+    text = (home / "root" / "checkpoints" / "runtime.json").read_text()
+    return re.findall(r"uid-\w+", text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from click.core import ParameterSource
 
 from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.run import make_config
+from nodeagent.clock import SystemClock
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, load_kubelet_file
 from nodeagent.errors import StartError
 
@@ -211,7 +211,7 @@ async def _container_gc(
 
     node = _node(client, lister.list_pods, removable, (), report)
     gc = make_container_gc(config, node)
-    wall = time.time()
+    wall = SystemClock().time_ns() / 1e9
     gc.assume_ages({c.id: wall - c.created_at / 1e9 for pod in pods for c in pod.containers})
     return gc
 
@@ -275,7 +275,7 @@ async def _images(config: AgentConfig, client: CRIClient, wish: Wish, report: Re
     node = _node(client, no_pods, lambda _uid: False, records.intents, report)
     gc = make_image_gc(config, node)
     await gc.look()
-    now, wall = anyio.current_time(), time.time()
+    now, wall = anyio.current_time(), SystemClock().time_ns() / 1e9
     written = dict(records.times())
     gc.records = {
         ref: replace(record, first_seen=now - max(wall - written.get(ref, wall - _OLD), 0.0))

@@ -33,6 +33,7 @@ from nodeagent.pods.container_statuses import (
     own_id,
 )
 from nodeagent.pods.phase import FAILED, TERMINAL
+from nodeagent.pods.start_times import StartTimes
 from nodeagent.pods.status import is_static
 
 log = Log("status")
@@ -66,8 +67,8 @@ class StatusManager:
         loop_time: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._loop_time = loop_time
-        self._active_since: dict[PodUID, float] = {}
+        self.starts = StartTimes(clock, loop_time)
+        """When pods became active."""
         self._changed = changed
         self._stored: dict[PodUID, VersionedStatus] = {}
         self.refused = 0
@@ -93,7 +94,7 @@ class StatusManager:
             self.refused += 1
             log.warning("status_refused", pod=_label(pod), container=back, cause="it had ended")
             return False
-        return self._store(pod, normalise(pod, self._dated(old, status)))
+        return self._store(pod, normalise(pod, self._dated(pod, old, status)))
 
     def set_container_readiness(self, uid: PodUID, container_id: str, *, ready: bool) -> None:
         """A readiness probe changed its mind; ``container_id`` is the runtime's own.
@@ -123,7 +124,7 @@ class StatusManager:
         known = by_name((*new.container_statuses, *new.init_container_statuses))
         fresh = {c.type: c for c in readiness_conditions(pod, new.phase, known)}
         conditions = tuple(fresh.get(c.type, c) for c in new.conditions)
-        self._store(pod, self._dated(old, replace(new, conditions=conditions)))
+        self._store(pod, self._dated(pod, old, replace(new, conditions=conditions)))
 
     def terminate_pod(self, pod: Pod) -> None:
         """Nothing of the pod runs any more: close every container that still looks alive."""
@@ -140,37 +141,22 @@ class StatusManager:
         closed = replace(
             status, container_statuses=regular, init_container_statuses=init, phase=phase
         )
-        self._store(pod, normalise(pod, self._dated(status, closed)))
+        self._store(pod, normalise(pod, self._dated(pod, status, closed)))
 
     def remove_orphans(self, known: Iterable[PodUID]) -> None:
         """Forget statuses of pods that are not in ``known``."""
         keep = frozenset(known)
         for uid in [u for u in self._stored if u not in keep]:
             del self._stored[uid]
-            self._active_since.pop(uid, None)
+            self.starts.forget_pod(uid)
 
     def active_for(self, uid: PodUID) -> float | None:
-        """Seconds since the pod became active, None for one without a status.
-
-        Wall time counts only once, for what went before this agent: a clock that jumps later
-        neither ends a pod nor spares it.
-        """
-        since = self._active_since.get(uid)
-        return None if since is None else self._loop_time() - since
-
-    def _note_start(self, pod: Pod, status: PodStatus) -> None:
-        uid, brought = PodUID(pod.metadata.uid), pod.status.start_time
-        if uid in self._active_since or status.start_time is None:
-            return
-        # Only a start time that a source brings has an age; our own is that of this moment.
-        before = 0.0
-        if brought is not None and brought == status.start_time:
-            before = max((self._clock.now() - brought).total_seconds(), 0.0)
-        self._active_since[uid] = self._loop_time() - before
+        """Seconds since the pod became active, None for one without a status."""
+        return self.starts.active_for(uid)
 
     def _store(self, pod: Pod, status: PodStatus) -> bool:
         uid = PodUID(pod.metadata.uid)
-        self._note_start(pod, status)
+        self.starts.note(pod, status)
         stored = self._stored.get(uid)
         if stored is not None and stored.status == status:
             return False
@@ -179,7 +165,7 @@ class StatusManager:
             self._changed(uid)
         return True
 
-    def _dated(self, old: PodStatus, new: PodStatus) -> PodStatus:
+    def _dated(self, pod: Pod, old: PodStatus, new: PodStatus) -> PodStatus:
         now = self._clock.now().replace(microsecond=0)
         conditions = []
         for condition in new.conditions:
@@ -191,7 +177,8 @@ class StatusManager:
             moved = before is None or before.status != condition.status
             stamp = now if moved or before is None else before.last_transition_time or now
             conditions.append(replace(condition, last_transition_time=stamp))
-        start = old.start_time or new.start_time or now
+        known = self.starts.shown(PodUID(pod.metadata.uid))
+        start = old.start_time or new.start_time or known or now
         return replace(new, conditions=tuple(conditions), start_time=start)
 
 

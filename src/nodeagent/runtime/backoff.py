@@ -203,6 +203,10 @@ class CrashBackOff:
         self._seen.pop(uid, None)
         self._kept.pop(uid, None)
 
+    def remembered(self) -> set[str]:
+        """UIDs of the pods of which something is known."""
+        return {*self._keys, *self._seen, *self._kept}
+
     def snapshot(self, now: float) -> dict[str, Any]:
         """State that survives a restart of the agent, JSON-able."""
         return {

@@ -15,7 +15,7 @@ from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.journal import Journal
-from nodeagent.model import PodRuntimeStatus, PodUID, SandboxRuntimeStatus
+from nodeagent.model import ContainerState, PodRuntimeStatus, PodUID, SandboxRuntimeStatus
 from nodeagent.model.actions import PodActions, PodSyncResult
 from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
@@ -35,6 +35,7 @@ from nodeagent.runtime.names import PodNames
 from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.pre_stop import PreStops
 from nodeagent.runtime.reasons import ReasonCache
+from nodeagent.runtime.restart import runs_once
 from nodeagent.runtime.sandboxes import SandboxMaker
 from nodeagent.runtime.services import ContainerRuntime, ImagePuller
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
@@ -160,6 +161,7 @@ class RuntimeManager:
         status, strays = split_strays(status)
         if strays:
             await self._stopper.clear_strays(uid, strays)
+        self._learn_what_ran(pod, status)
         actions = compute_pod_actions(
             pod,
             status,
@@ -248,6 +250,23 @@ class RuntimeManager:
         self._context.userns.forget_pod(uid)
         self._pre_stops.forget_pod(uid)
         self._troubles.pop(uid, None)
+
+    def remembered(self) -> set[PodUID]:
+        """The pods of which something is remembered, also from an earlier agent."""
+        back_off = {PodUID(uid) for uid in self._back_off.remembered()}
+        return back_off | self._context.records.remembered()
+
+    def _learn_what_ran(self, pod: Pod, status: PodRuntimeStatus) -> None:
+        """Note containers that have run and may run only once, should our own note be lost."""
+        uid, records = status.uid, self._context.records
+        noted = records.started(uid)
+        for container in pod.spec.containers:
+            latest = status.latest(container.name)
+            if latest is None or container.name in noted or not runs_once(pod, container):
+                continue
+            if latest.state in (ContainerState.RUNNING, ContainerState.EXITED):
+                records.mark_started(uid, container.name, latest.id)
+                self._context.changed()
 
     def snapshot(self) -> dict[str, Any]:
         """What should survive a restart of the agent, JSON-able."""

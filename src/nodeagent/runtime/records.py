@@ -100,6 +100,10 @@ class Records:
         self._unusable.pop(uid, None)
         self._attempts.pop(uid, None)
 
+    def remembered(self) -> set[PodUID]:
+        """The pods of which something is known."""
+        return {*self._open, *self._seen, *self._started, *self._unusable}
+
     def snapshot(self) -> dict[str, dict[str, str]]:
         """Ids of containers that were started and may not run again, by pod and name."""
         return {uid: dict(names) for uid, names in self._started.items() if names}

@@ -244,3 +244,17 @@ async def test_a_start_that_a_killed_agent_began_is_waited_for(
     result = await manager.sync_pod(make_pod(), await runtime.status(), {})
     assert result.started == ("web",)
     assert list(runtime.containers) == [made]
+
+
+async def test_what_ran_once_is_learnt_again_from_the_runtime(
+    runtime: FakeRuntime, manager: RuntimeManager, tmp_path: Path
+) -> None:
+    """The note is lost, and later the runtime's own record is, too."""
+    pod = make_pod(restart_policy="Never")
+    await manager.sync_pod(pod, await runtime.status(), {})
+    heir = RuntimeManager(runtime, runtime, make_settings(tmp_path))
+    await heir.sync_pod(pod, await runtime.status(), {})
+    assert heir.ran_once(UID) == {"web": runtime.newest("web").id}
+    runtime.containers.clear()
+    assert (await heir.sync_pod(pod, await runtime.status(), {})).started == ()
+    assert runtime.containers == {}
