@@ -33,6 +33,7 @@ from nodeagent.runtime.gc_plan import (
 from nodeagent.runtime.grace import MINIMUM_GRACE
 from nodeagent.runtime.logs import (
     container_log,
+    plain_names,
     pod_log_dirs,
     remove_container_logs,
     remove_dangling_links,
@@ -187,6 +188,8 @@ class ContainerGC:
     async def _remove_logs(
         self, pod: names.PodNames, container: str, attempt: int, container_id: str
     ) -> None:
+        if not plain_names(pod, container):
+            return
         log = container_log(self._logs_dir, pod, container, attempt)
         await to_thread.run_sync(remove_container_logs, log)
         await to_thread.run_sync(unlink_log, self._links_dir, pod, container, container_id)
@@ -208,7 +211,7 @@ class ContainerGC:
                 labels.get(names.POD_UID, ""),
             )
             name = labels.get(names.CONTAINER_NAME, "")
-            if who.uid and name and found.id == container_id:
+            if found.id == container_id:
                 await self._remove_logs(who, name, attempt, container_id)
         with contextlib.suppress(NotFound):
             await self._runtime.remove_container(container_id)

@@ -158,11 +158,12 @@ class ImageGC:
             await self.look()
             if self.sources_ready():
                 await self.collect()
-        except (RpcError, OSError, ImageGCError) as error:
+        except Exception as error:  # noqa: BLE001 - the next turn tries again; the agent goes on
             self._failed += 1
             if isinstance(error, ImageGCError) and error.again:
                 return
             cause = describe(error) if isinstance(error, RpcError) else str(error)
+            cause = cause or type(error).__name__
             self._log.warning("image_gc_failed", cause=cause, failures=self._failed)
             if self._failed > 1:
                 self.events.node_event("Warning", "ImageGCFailed", cause)

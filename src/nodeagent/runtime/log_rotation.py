@@ -29,7 +29,7 @@ from nodeagent.runtime.log_rotation_plan import (
     plan_rotation,
     rotated_name,
 )
-from nodeagent.runtime.logs import container_log
+from nodeagent.runtime.logs import container_log, plain_names
 
 _CHUNK: Final = 256 * 1024
 _REOPENING: Final = 10.0
@@ -98,7 +98,10 @@ class LogRotation:
         try:
             while True:
                 await anyio.sleep(self.policy.period)
-                await self.look()
+                try:
+                    await self.look()
+                except Exception as error:  # noqa: BLE001 - the next look tries again
+                    self._log.warning("logs_not_looked_at", cause=repr(error))
         finally:
             # A thread that compresses stops at its next piece; nobody waits for all of it.
             self._stop.set()
@@ -133,7 +136,7 @@ class LogRotation:
             labels.get(names.POD_UID, ""),
         )
         name = labels.get(names.CONTAINER_NAME, "")
-        if not (pod.uid and name and container.metadata is not None):
+        if container.metadata is None or not plain_names(pod, name):
             return None
         path = container_log(self.logs_dir, pod, name, container.metadata.attempt)
         return ContainerLog(container.id, pod.uid, name, path)

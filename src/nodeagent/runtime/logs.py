@@ -20,6 +20,17 @@ def pod_log_dir(logs_dir: Path, pod: PodNames) -> Path:
     return logs_dir / pod.log_directory
 
 
+def plain_names(pod: PodNames, container: str) -> bool:
+    """Whether the log of a container lies where it should by these names.
+
+    They come from labels, and anyone who may talk to the runtime writes what he likes there.
+    """
+    parts = (pod.namespace, pod.name, pod.uid, container)
+    return all(part and "/" not in part and "\0" not in part for part in parts) and (
+        container not in (".", "..")
+    )
+
+
 def container_log(logs_dir: Path, pod: PodNames, container: str, attempt: int) -> Path:
     """The log file of one run of a container."""
     return pod_log_dir(logs_dir, pod) / container / f"{attempt}.log"

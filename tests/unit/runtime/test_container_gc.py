@@ -42,6 +42,7 @@ from nodeagent.runtime.logs import (
     link_log,
     link_name,
     next_attempt,
+    plain_names,
     remove_container_logs,
     remove_dangling_links,
 )
@@ -265,6 +266,27 @@ async def test_one_container_is_removed_on_demand_with_its_logs(
     logs = tmp_path / "logs" / WEB.log_directory / "web"
     assert [path.name for path in logs.iterdir()] == ["1.log"]
     await collector.remove_container(ContainerID("c2"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["../../victim", "..", "a/b", "a\0b", ""])
+async def test_gk9_labels_lead_to_no_other_files(
+    runtime: FakeRuntime,
+    manager: RuntimeManager,
+    collector: ContainerGC,
+    tmp_path: Path,
+    name: str,
+) -> None:
+    await manager.sync_pod(make_pod(), await runtime.status(), {})
+    (tmp_path / "victim").mkdir()
+    victim = tmp_path / "victim" / "0.log"
+    victim.touch()
+    made = runtime.newest("web")
+    made.config.labels["io.kubernetes.container.name"] = name
+    await collector.remove_container(ContainerID(made.id))
+    assert runtime.containers == {}
+    assert victim.exists()
+    assert not plain_names(WEB, name)
 
 
 def runtime_pod(uid: str, *containers: tuple[str, int, ContainerState]) -> RuntimePod:

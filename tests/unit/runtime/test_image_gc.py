@@ -380,6 +380,16 @@ async def test_gi10_an_event_comes_with_the_second_failure(node: Node) -> None:
 
 
 @pytest.mark.anyio
+async def test_gi10_an_answer_that_nobody_foresaw_ends_nothing(node: Node) -> None:
+    node.gc.disk = ImageFilesystem(node.runtime, lambda _path: os.statvfs("a\0b"))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(node.gc.run)
+        await anyio.sleep(301)
+        tasks.cancel_scope.cancel()
+    assert node.events.node == [("Warning", "ImageGCFailed", "embedded null byte")]
+
+
+@pytest.mark.anyio
 async def test_gi11_a_disk_without_a_size_is_told(node: Node) -> None:
     node.runtime.blocks = 0
     with pytest.raises(ImageGCError):

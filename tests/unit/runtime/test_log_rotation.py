@@ -320,10 +320,31 @@ def test_lr5_a_compressed_file_may_be_read_by_the_same_people(tmp_path: Path) ->
 
 
 @pytest.mark.anyio
+async def test_lr3_what_nobody_foresaw_ends_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = node.runtime.add("web", 100)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(node.rotation.run)
+        with monkeypatch.context() as patch:
+            patch.setattr(node.runtime, "list_containers", None)
+            await anyio.sleep(11)
+        await anyio.sleep(10)
+        assert len(names(path)) == 2
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
 async def test_containers_of_others_are_left_alone(node: Node) -> None:
     node.runtime.listed.append(v1.Container(id="foreign"))
+    outside = node.runtime.root.parent / "outside"
+    outside.mkdir()
+    (outside / "0.log").write_bytes(b"x" * 200)
+    node.runtime.add("web", 0)
+    node.runtime.listed[-1].labels["io.kubernetes.container.name"] = "../../../outside"
     await node.rotation.look()
     assert node.runtime.reopened == []
+    assert [entry.name for entry in outside.iterdir()] == ["0.log"]
 
 
 # -- the plan ---------------------------------------------------------------------------------
