@@ -121,11 +121,12 @@ class RuntimeManager:
         hooks = HookRunner(context)
         self._pre_stops = PreStops(context, hooks)
         self._stopper = Stopper(context, self._pre_stops)
+        self._post_starts = PostStarts(context, hooks, self._stopper, on_note)
         self._executor = functools.partial(
             PodExecutor,
             context,
             SandboxMaker(context),
-            ContainerStarter(context, self._images, PostStarts(context, hooks, self._stopper)),
+            ContainerStarter(context, self._images, self._post_starts),
             self._stopper,
             self._back_off,
             self.reasons,
@@ -227,7 +228,11 @@ class RuntimeManager:
 
     def waiting_note(self, uid: PodUID, container: str) -> str:
         """What a container that is being started waits for; "" when it does not wait long."""
-        return self._images.pulls.note(uid, container) or self._troubles.get(uid, "")
+        return (
+            self._images.pulls.note(uid, container)
+            or self._post_starts.note(uid, container)
+            or self._troubles.get(uid, "")
+        )
 
     def _sandbox_ready(self, uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
         self._troubles.pop(uid, None)

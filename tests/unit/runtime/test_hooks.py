@@ -170,6 +170,26 @@ class TestAfterStart:
         await start(runtime, manager, make_pod(hooked(post_start=sleep(300))))
         assert anyio.current_time() - began < 5
 
+    async def test_one_that_takes_long_is_what_its_container_waits_for(
+        self, runtime: FakeRuntime, tmp_path: Path
+    ) -> None:
+        """docs/behaviour/phase.md, PS19."""
+        told: list[tuple[str, bool]] = []
+        manager = RuntimeManager(
+            runtime,
+            runtime,
+            make_settings(tmp_path),
+            on_note=lambda uid: told.append((uid, bool(manager.waiting_note(uid, "web")))),
+        )
+        await start(runtime, manager, make_pod(hooked(post_start=sleep(8)), uid="quick"))
+        assert told == []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start, runtime, manager, make_pod(hooked(post_start=sleep(20))))
+            await anyio.sleep(15)
+            assert "running its postStart hook since 20" in manager.waiting_note(UID, "web")
+        assert manager.waiting_note(UID, "web") == ""
+        assert told == [(UID, True), (UID, False)]
+
     async def test_others_start_while_a_hook_goes_on(
         self, runtime: FakeRuntime, tmp_path: Path
     ) -> None:
