@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 import anyio
 from anyio import CancelScope
 from grpclib.metadata import encode_metadata, encode_timeout
-from h2.exceptions import ProtocolError
 from multidict import MultiDict
 
 from nodeagent.rpc import wire
 from nodeagent.rpc.errors import DeadlineExceeded, Internal, RpcError, Unavailable
+from nodeagent.rpc.headers import Headers
 from nodeagent.rpc.link import Call, Link
 from nodeagent.rpc.wire import Message
 
@@ -303,7 +303,7 @@ def call_headers(
     *,
     authority: str = "localhost",
     user_agent: str = "nodeagent",
-) -> list[tuple[str, str]]:
+) -> Headers:
     """The headers of a call that may take ``limit`` seconds."""
     headers = [
         (":method", "POST"),
@@ -319,7 +319,7 @@ def call_headers(
         headers.append(("grpc-timeout", encode_timeout(limit + 1)))
     if metadata:
         headers.extend(encode_metadata(MultiDict(metadata)))
-    return headers
+    return tuple(headers)
 
 
 def raise_if_cut(call: Call | None, scope: CancelScope, method: str, limit: float) -> None:
@@ -340,7 +340,6 @@ def named(method: str) -> Iterator[None]:
         if not exc.method:
             exc.method = _short(method)
         raise
-    except (OSError, ProtocolError, AttributeError) as exc:
-        # grpclib drops its transport on closing: using it later is an AttributeError.
+    except OSError as exc:
         msg = f"the connection broke: {exc!r}"
         raise Unavailable(msg, _short(method)) from exc

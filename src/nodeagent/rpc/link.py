@@ -1,49 +1,36 @@
-"""One HTTP/2 connection, and one call on it, seen from the client.
+"""A client's connection to a gRPC server, and one call on it.
 
-grpclib's own client wakes a waiting call by cancelling its task, which leaves the task's
-cancel count raised. Here a call that is cut wakes through an anyio scope instead, so calls
-can be nested in scopes and task groups like anything else.
+Whoever waits on a call does so inside an anyio scope, and a call that is cut wakes through that
+scope, so calls can be nested in scopes and task groups like anything else.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import struct
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
-import anyio
-from grpclib.config import Configuration
 from grpclib.metadata import decode_grpc_message
-from grpclib.protocol import AbstractHandler, H2Protocol, Stream
-from h2.config import H2Configuration
-from h2.errors import ErrorCodes
-from h2.events import DataReceived, Event, StreamEnded, StreamReset
-from h2.exceptions import ProtocolError, StreamClosedError
-from hyperframe.frame import GoAwayFrame
 
 from nodeagent.log import Log
-from nodeagent.rpc.corked import Corked
 from nodeagent.rpc.errors import Code, Internal, ResourceExhausted, error_for
+from nodeagent.rpc.headers import Headers, encode_headers
+from nodeagent.rpc.http2 import NO_ERROR, STREAM_WINDOW, Http2Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from anyio import CancelScope
-    from h2.connection import H2Connection
 
 log = Log("rpc")
 
-# One stream that nobody reads may hold its own window back, never the whole connection.
-_STREAM_WINDOW: Final = 4 * 2**20
-_CONNECTION_WINDOW: Final = 2**30
+PREFIX: Final = struct.Struct(">BI")
+"""What stands before each message: whether it is compressed, and its length."""
+
 _PING: Final = b"nodeagnt"
 _SILENCE: Final = 5.0
 """Seconds without a byte, while calls wait, after which the other side is pinged; and then, after
 which a connection that stays silent is given up."""
 _PING_PERIOD: Final = 330.0
 """Servers in Go hang up on pings that come, without data between them, within five minutes."""
-_PREFIX: Final = struct.Struct(">BI")
 _STATUS_OF_HTTP: Final = {
     "400": Code.INTERNAL,
     "401": Code.UNAUTHENTICATED,
@@ -56,135 +43,21 @@ _STATUS_OF_HTTP: Final = {
 }
 
 
-def h2_settings(*, client_side: bool) -> H2Configuration:
-    """Settings of the HTTP/2 state machine: no validation of what gRPC peers send anyway."""
-    return H2Configuration(
-        client_side=client_side,
-        header_encoding="ascii",
-        validate_inbound_headers=False,
-        validate_outbound_headers=False,
-        normalize_inbound_headers=False,
-        normalize_outbound_headers=False,
-    )
-
-
-@functools.cache
-def link_settings(*, client_side: bool) -> Configuration:
-    """Window sizes, for either side. Checking them costs more than a small call."""
-    config = Configuration(
-        http2_connection_window_size=_CONNECTION_WINDOW, http2_stream_window_size=_STREAM_WINDOW
-    )
-    return config.__for_client__() if client_side else config.__for_server__()
-
-
 def frame(payload: bytes) -> bytes:
     """Put gRPC's five-byte prefix before a message."""
-    return _PREFIX.pack(0, len(payload)) + payload
+    return PREFIX.pack(0, len(payload)) + payload
 
 
-async def read_frame(stream: Stream, limit: int | None = None) -> bytes | None:
-    """Read one message from a stream; None at its end.
-
-    Args:
-        stream: the stream.
-        limit: bytes that the message may have; None for any size.
-
-    Raises:
-        Internal: the stream ends inside a message, or the message is compressed.
-        ResourceExhausted: the message is larger than allowed.
-    """
-    try:
-        prefix = await stream.recv_data(_PREFIX.size)
-        if not prefix:
-            return None
-        compressed, length = _PREFIX.unpack(prefix)
-        if compressed:
-            raise Internal("the message is compressed, which was not negotiated")
-        if limit is not None and length > limit:
-            msg = f"the message has {length} bytes, more than {limit}"
-            raise ResourceExhausted(msg)
-        payload = await stream.recv_data(length)
-    except AssertionError as exc:  # grpclib's word for a stream that ends too early
-        raise Internal("the stream ends inside a message") from exc
-    if len(payload) != length:
-        raise Internal("the stream ends inside a message")
-    return payload
-
-
-class Watched(H2Protocol):
-    """A connection that notes when it last heard anything and can be waited for.
-
-    Attributes:
-        heard: how many times bytes have arrived.
-        lost: set once the socket is closed.
-    """
-
-    def __init__(self, handler: AbstractHandler, *, client_side: bool) -> None:
-        config = link_settings(client_side=client_side)
-        super().__init__(handler, config, h2_settings(client_side=client_side))
-        self._loop = asyncio.get_running_loop()
-        self.heard = 0
-        self.lost = anyio.Event()
-        self.transport: Corked
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start HTTP/2 on a fresh socket."""
-        self.transport = Corked(cast("asyncio.Transport", transport), self._loop)
-        super().connection_made(self.transport)
-
-    @property
-    def h2(self) -> H2Connection:
-        """The HTTP/2 state machine."""
-        return self.connection._connection
-
-    def data_received(self, data: bytes) -> None:
-        """Take in bytes; whatever they break ends this connection and nothing else."""
-        self.heard += 1
-        try:
-            super().data_received(data)
-        except Exception as exc:  # noqa: BLE001 - garbage breaks h2 in many ways
-            log.debug("connection_unreadable", error=repr(exc))
-            self.processor.close(f"what arrived is not HTTP/2: {exc!r}")
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """End everything that still waits on this connection."""
-        super().connection_lost(exc)
-        self.lost.set()
-
-    def abort(self) -> None:
-        """Close the socket now; what was not sent yet is dropped."""
-        self.transport.abort()
-
-
-class _ClientHandler(AbstractHandler):
-    closed = False
-
-    def accept(self, stream: Stream, headers: object, release_stream: object) -> None:
-        """Refuse what a server has no business to send."""
-        raise NotImplementedError("a server does not open streams")
-
-    def cancel(self, stream: Stream) -> None:
-        """Nothing to do: the call itself was told."""
-
-    def close(self) -> None:
-        """Remember that no further call can go here."""
-        self.closed = True
-
-
-class Link(Watched):
+class Link(Http2Client):
     """A client's connection.
 
     Attributes:
         calls: the calls in flight.
-        progress: how many times something of an answer has arrived: its bytes, or its end.
-            Headers do not count: they get through although flow control lets nothing else.
     """
 
     def __init__(self) -> None:
-        self._handler = _ClientHandler()
-        super().__init__(self._handler, client_side=True)
+        super().__init__()
         self.calls: set[Call] = set()
-        self.progress = 0
         self._retired = False
         self._probe: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -196,42 +69,14 @@ class Link(Watched):
     @property
     def usable(self) -> bool:
         """Whether a new call may go here."""
-        return not (self._handler.closed or self._retired or self.transport.is_closing())
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start, and take GOAWAY as other gRPC clients do.
-
-        h2 ends the connection at a GOAWAY. It only means that new calls go elsewhere: calls
-        that the server has taken are answered.
-        """
-        super().connection_made(transport)
-        processors: dict[type, Any] = self.processor.processors
-        for kind in (DataReceived, StreamEnded, StreamReset):
-            processors[kind] = self._counted(processors[kind])
-        table = self.h2._frame_dispatch_table
-        end = table[GoAwayFrame]
-
-        def receive(frame: GoAwayFrame) -> object:
-            if frame.error_code != ErrorCodes.NO_ERROR:
-                return end(frame)
-            self._go_away(frame.last_stream_id)
-            return [], []
-
-        table[GoAwayFrame] = receive
-
-    def _counted(self, process: Callable[[Event], None]) -> Callable[[Event], None]:
-        def count(event: Event) -> None:
-            self.progress += 1
-            process(event)
-
-        return count
+        return not (self.closed or self._retired or self.transport.is_closing())
 
     def begin(self, call: Call) -> None:
         """A call is made: from now on this connection must make progress."""
         self.calls.add(call)
         if self._watch is None:
             self._heard_before, self._pinged = self.heard, False
-            self._watch = self._loop.call_later(_SILENCE, self._check)
+            self._watch = self.loop.call_later(_SILENCE, self._check)
 
     def _check(self) -> None:
         self._watch = None
@@ -240,38 +85,41 @@ class Link(Watched):
         if self.heard != self._heard_before:
             self._pinged = False
         elif self._pinged:
-            self.processor.close("the connection made no progress")
+            self.end("the connection made no progress")
             self.abort()
             return
         elif self._may_ping():
-            self.h2.ping(_PING)
-            self.connection.flush()
-            self._pinged, self._pinged_at = True, self._loop.time()
+            self.ping(_PING)
+            self._pinged, self._pinged_at = True, self.loop.time()
             self._progress_at_ping = self.progress
         self._heard_before = self.heard
-        self._watch = self._loop.call_later(_SILENCE, self._check)
+        self._watch = self.loop.call_later(_SILENCE, self._check)
 
     def _may_ping(self) -> bool:
         fresh = self.progress != self._progress_at_ping
-        return fresh or self._loop.time() - self._pinged_at >= _PING_PERIOD
+        return fresh or self.loop.time() - self._pinged_at >= _PING_PERIOD
 
-    def _go_away(self, last: int) -> None:
+    def going_away(self, last: int, code: int) -> None:
+        """Make new calls elsewhere; those that the server has taken are answered."""
+        if code != NO_ERROR:
+            super().going_away(last, code)
+            return
         self._retired = True
         for call in tuple(self.calls):
-            if call.id is None or call.id > last:
+            if call.number == 0 or call.number > last:
                 call.untaken = True
-                call.__terminated__("the server takes no more calls on this connection")
+                call.terminate("the server takes no more calls on this connection")
         if not self.calls:
             self.abort()
 
-    def connection_lost(self, exc: BaseException | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Wake all calls, those still waiting to be sent included."""
         super().connection_lost(exc)
         for timer in (self._probe, self._watch):
             if timer is not None:
                 timer.cancel()
         for call in tuple(self.calls):
-            call.__terminated__("the connection was lost")
+            call.terminate("the connection was lost")
 
     def retire(self, patience: float) -> None:
         """Take no more calls; close when the last one ends, or when a ping stays unanswered.
@@ -285,13 +133,12 @@ class Link(Watched):
         if not self.calls:
             self.abort()
             return
-        self.h2.ping(_PING)
-        self.connection.flush()
-        self._probe = self._loop.call_later(patience, self._judge, self.heard)
+        self.ping(_PING)
+        self._probe = self.loop.call_later(patience, self._judge, self.heard)
 
     def _judge(self, heard_before: int) -> None:
         if self.heard == heard_before:
-            self.processor.close("the other side has stopped answering")
+            self.end("the other side has stopped answering")
             self.abort()
 
     def forget(self, call: Call) -> None:
@@ -301,10 +148,11 @@ class Link(Watched):
             self.abort()
 
 
-class Call(Stream):
+class Call:
     """One call. Whoever waits on it sets ``scope``; a cut cancels that scope.
 
     Attributes:
+        number: of its stream; 0 until it is sent.
         began: loop time at which it was made.
         cut: why it was cut short, or None.
         untaken: the server said that it has not begun with it, so it may be made again.
@@ -312,48 +160,119 @@ class Call(Stream):
     """
 
     def __init__(self, link: Link, scope: CancelScope) -> None:
-        super().__init__(link.connection, link.h2, link.transport)
+        self.number = 0
         self.link = link
         self.scope = scope
-        self.began = anyio.current_time()
+        self.began = link.loop.time()
         self._progress_before = link.progress
         self.cut: str | None = None
         self.untaken = False
+        self._answer: dict[str, str] | None = None
+        self._trailers: dict[str, str] | None = None
         self._ended = False
-        self._release: Callable[[], None] | None = None
+        self._data = b""
+        self._unread = 0
+        self._news: asyncio.Future[None] | None = None
         link.begin(self)
 
-    def __ended__(self) -> None:
-        super().__ended__()
-        self._ended = True
-        self.trailers_received.set()
+    # -- what comes from the connection
 
-    def __terminated__(self, reason: str) -> None:
-        # What has arrived whole can still be read: a late reset takes nothing away.
+    def take_headers(self, headers: dict[str, str], *, end: bool) -> None:
+        """Headers have come."""
+        if end:
+            self._trailers, self._ended = headers, True
+            if self._answer is None:
+                self._answer = headers
+        elif self._answer is None and not headers.get(":status", "").startswith("1"):
+            self._answer = headers
+        self._wake()
+
+    def take_data(self, data: bytes, *, end: bool) -> None:
+        """Bytes have come; the server may go on sending for as long as somebody reads."""
+        self._data = self._data + data if self._data else data
+        self._unread += len(data)
+        self._ended = end
+        if self._news is not None:
+            self._make_room()
+        self._wake()
+
+    def take_reset(self, code: int) -> None:
+        """The server ended the call."""
+        self.terminate(f"the server reset the call (error {code})")
+
+    def terminate(self, reason: str) -> None:
+        """Cut the call, unless it has ended: what has arrived whole can still be read."""
         if self.cut is None and not self._ended:
             self.cut = reason
             self.scope.cancel()
 
-    async def send(self, headers: list[tuple[str, str]], payload: bytes) -> None:
-        """Send the request, whole."""
-        self._release = await self.send_request(headers, _processor=self.link.processor)
-        try:
-            await self.send_data(frame(payload), end_stream=True)
-        except StreamClosedError:
-            log.debug("answered_before_the_request_was_sent")
+    def _wake(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    async def _wait(self) -> None:
+        """Wait until anything has come."""
+        self._news = self.link.loop.create_future()
+        await self._news
+
+    def _make_room(self) -> None:
+        if self._unread >= STREAM_WINDOW // 2:
+            self.link.open_window(self.number, self._unread)
+            self._unread = 0
+
+    # -- what the caller does
+
+    async def send(self, headers: Headers, payload: bytes) -> None:
+        """Send the request, whole, or as much of it as the server wants."""
+        await self.link.open(self, encode_headers(headers), frame(payload))
 
     async def receive(self, limit: int | None = None) -> bytes | None:
         """Wait for one message of the reply; None when there are no more.
 
+        Args:
+            limit: bytes that it may have; None for any size.
+
         Raises:
-            RpcError: the server answered with an error status, or with more than ``limit`` bytes.
+            RpcError: the server answered with an error status, with more than ``limit`` bytes, or
+                with something that is no message.
         """
-        headers = dict(await self.recv_headers())
-        _check_headers(headers)
-        payload = await read_frame(self, limit)
-        if payload is None:
-            await self.finish()
-        return payload
+        while self._answer is None:
+            await self._wait()
+        _check_headers(self._answer)
+        size = PREFIX.size
+        while len(self._data) < size:
+            if self._ended:
+                if self._data:
+                    raise Internal("the stream ends inside a message")
+                await self.finish()
+                return None
+            await self._more()
+            if len(self._data) >= PREFIX.size:
+                size = PREFIX.size + _length(self._data, limit)
+        size = PREFIX.size + _length(self._data, limit)
+        if len(self._data) < size:
+            await self._collect(size)
+        message = self._data[PREFIX.size : size]
+        self._data = self._data[size:]
+        return message
+
+    async def _more(self) -> None:
+        self._make_room()
+        await self._wait()
+
+    async def _collect(self, size: int) -> None:
+        """Wait until so many bytes are there; put large messages together once."""
+        parts, have = [self._data], len(self._data)
+        self._data = b""
+        while have < size:
+            if self._ended:
+                raise Internal("the stream ends inside a message")
+            await self._more()
+            parts.append(self._data)
+            have += len(self._data)
+            self._data = b""
+        self._data = b"".join(parts)
 
     async def finish(self) -> None:
         """Wait for the status.
@@ -361,32 +280,35 @@ class Call(Stream):
         Raises:
             RpcError: it is not OK, or there is none.
         """
-        await self.trailers_received.wait()
-        headers = dict(self.trailers or ())
-        if "grpc-status" not in headers:
+        while not self._ended:
+            await self._wait()
+        headers = self._trailers
+        if headers is None or "grpc-status" not in headers:
             raise Internal("the reply ends without a status")
         _check_status(headers)
 
     def drop(self) -> None:
         """Give the call up or put it away; the server hears of it if it is not over."""
-        if self._release is not None:
-            # Each step for itself: what is not released holds back the window of all calls.
-            for step in (self._give_up, self._release):
-                try:
-                    step()
-                except (ProtocolError, AttributeError) as exc:  # the connection is gone already
-                    log.debug("call_ended_after_its_connection", error=repr(exc))
+        if self.number:
+            self.link.give_up(self.number)
         self.link.forget(self)
-
-    def _give_up(self) -> None:
-        if self.closable:
-            self.reset_nowait(ErrorCodes.CANCEL)
 
     @property
     def silent(self) -> bool:
         """Whether no answer at all has made progress on the connection since the call was made."""
         unanswered = not self._ended and self.cut is None
         return unanswered and self.link.progress == self._progress_before
+
+
+def _length(data: bytes, limit: int | None) -> int:
+    """The length of the message that the bytes begin with."""
+    compressed, length = PREFIX.unpack_from(data)
+    if compressed:
+        raise Internal("the message is compressed, which was not negotiated")
+    if limit is not None and length > limit:
+        msg = f"the message has {length} bytes, more than {limit}"
+        raise ResourceExhausted(msg)
+    return int(length)
 
 
 def _check_headers(headers: dict[str, str]) -> None:

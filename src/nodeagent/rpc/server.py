@@ -28,8 +28,9 @@ from nodeagent.log import Log
 from nodeagent.rpc import wire
 from nodeagent.rpc.channel import check_path, decode
 from nodeagent.rpc.errors import Code, Internal, InvalidArgument, ResourceExhausted, RpcError
-from nodeagent.rpc.link import Watched, frame, read_frame
+from nodeagent.rpc.link import frame
 from nodeagent.rpc.socket_file import bind, clear, unlink
+from nodeagent.rpc.watched import Watched, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -220,7 +221,7 @@ class _ServerLink(Watched):
 
     def __init__(self, server: UnixServer) -> None:
         self._calls = _Connection(server)
-        super().__init__(self._calls, client_side=False)
+        super().__init__(self._calls)
         self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -62,7 +62,7 @@ def cancel_in(turns: int, scope: anyio.CancelScope) -> None:
 
 
 def nothing_is_left(channel: rpc.RpcChannel) -> bool:
-    return not any(link.calls or link.processor.streams for link in channel._links)
+    return not any(link.calls or link.streams for link in channel._links)
 
 
 @pytest.mark.parametrize("call", [check, watch])

@@ -135,12 +135,12 @@ async def test_a_handler_may_shield_its_work_from_a_client_that_leaves(path: Pat
 
 async def call_with_timeout_header(channel: rpc.RpcChannel, value: str) -> None:
     link = await channel._current_link()
-    headers = [
+    headers = (
         (":method", "POST"),
         (":path", CHECK),
         ("content-type", "application/grpc"),
         ("grpc-timeout", value),
-    ]
+    )
     call = Call(link, anyio.CancelScope())
     await call.send(headers, b"")
     await call.receive()
