@@ -249,11 +249,11 @@ def build_parts(
             ProbeKind.READINESS: channels.readiness,
             ProbeKind.STARTUP: channels.startup,
         },
-        clock=clock,
         journal=journal,
         metrics=ProbeMetrics(registry),
     )
     checkpoint.add("probes", probes)
+    checkpoint.add("ages", probes.ages)
     checkpoint.add("starts", statuses.starts)
     syncer = PodSync(
         runtime=runtime_manager,

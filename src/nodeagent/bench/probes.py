@@ -40,7 +40,6 @@ from nodeagent.bench.children import ended, simulated_runtime, work_dir
 from nodeagent.bench.figures import BenchError, Figures, spread
 from nodeagent.bench.manifests import SIMULATED_IMAGE
 from nodeagent.channels import Channel
-from nodeagent.clock import SystemClock
 from nodeagent.cri import CRIClient
 from nodeagent.journal import Journal
 from nodeagent.model import PodUID, ProbeKind, ProbeUpdate
@@ -161,7 +160,6 @@ async def _measure(
         make_prober(bed.cri, _Silent()),
         statuses.get,
         channels,
-        clock=SystemClock(),
         journal=Journal(16),
         metrics=ProbeMetrics(registry),
     )

@@ -17,10 +17,10 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from nodeagent.api import Container, ContainerStatus, Pod, PodStatus, Probe
 from nodeagent.channels import Channel
-from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.model import PodUID, ProbeKind, ProbeUpdate
 from nodeagent.model.probes import ProbeResults
+from nodeagent.probes.ages import ContainerAges
 from nodeagent.probes.decision import Do, Step, decide, find_status, judge, sight
 from nodeagent.probes.metrics import ProbeMetrics, Tally
 from nodeagent.probes.outcome import Outcome, Target
@@ -43,7 +43,6 @@ class ProbeManager:
         prober: makes single probes.
         status_of: the stored status of a pod.
         channels: where changed results go, by kind.
-        clock: wall time, for the age of containers that are older than this agent.
         journal: flight recorder.
         metrics: figures.
     """
@@ -54,17 +53,17 @@ class ProbeManager:
         status_of: Callable[[PodUID], PodStatus | None],
         channels: Mapping[ProbeKind, Channel[ProbeUpdate]],
         *,
-        clock: Clock,
         journal: Journal,
         metrics: ProbeMetrics,
     ) -> None:
         self._prober = prober
         self._status_of = status_of
-        self._clock = clock
         self._journal = journal
         self._metrics = metrics
         self._outboxes = {kind: Outbox(channel) for kind, channel in channels.items()}
         self._store = ResultStore(self._announce)
+        self.ages = ContainerAges()
+        """Since when containers run; survives the agent on its own."""
         self._workers: dict[Subject, Worker] = {}
         self._by_pod: dict[PodUID, set[Subject]] = {}
         self._schedule: Schedule[Worker] = Schedule()
@@ -111,10 +110,11 @@ class ProbeManager:
         for subject in list(self._by_pod.get(uid, ())):
             self._end(self._workers[subject])
         self._store.forget_pod(uid)
+        self.ages.forget_pod(uid)
 
     def pods(self) -> frozenset[PodUID]:
         """The pods of which something is known."""
-        return self._store.pods() | self._by_pod.keys()
+        return self._store.pods() | self.ages.pods() | self._by_pod.keys()
 
     def trigger_readiness(self, uid: PodUID, containers: Iterable[str]) -> None:
         """Make the readiness probes of these containers now; their periods begin anew."""
@@ -210,15 +210,12 @@ class ProbeManager:
             self._plan_next(worker)
 
     def _is_delayed(self, worker: Worker, found: ContainerStatus | None, now: float) -> bool:
-        """Whether the initial delay since the container's start has not passed."""
+        """Whether the initial delay since the container was first seen running has not passed."""
         if found is None or found.state.running is None:
             return False
-        if found.container_id != worker.since_id:
-            # Wall time counts only once: a clock that jumps later changes nothing.
-            started = found.state.running.started_at
-            age = 0.0 if started is None else (self._clock.now() - started).total_seconds()
-            worker.since, worker.since_id = now - max(age, 0.0), found.container_id
-        return now - worker.since < worker.probe.initial_delay_seconds
+        name = worker.container.name
+        age = self.ages.age(worker.uid, name, found.container_id, now)
+        return age < worker.probe.initial_delay_seconds
 
     async def _ask(self, worker: Worker, address: str) -> None:
         target = Target(

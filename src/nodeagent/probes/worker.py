@@ -33,7 +33,6 @@ class Worker:
         tally: its metrics.
         due: the beginning of the present period.
         memory: what the pure decisions remember.
-        since: when the container ``since_id`` started.
         asking: an answer is being waited for; there is never more than one question.
         again: ask again as soon as the answer is there.
         stopped: it is over.
@@ -47,8 +46,6 @@ class Worker:
     tally: Tally
     due: float
     memory: Memory = field(default_factory=Memory)
-    since: float = 0.0
-    since_id: str = ""
     asking: bool = False
     again: bool = False
     stopped: bool = False

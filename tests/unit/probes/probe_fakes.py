@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import anyio
@@ -69,22 +69,6 @@ def pod_status(*containers: ContainerStatus, phase: str = "Running") -> PodStatu
     return PodStatus(phase=phase, pod_ip="10.0.0.1", container_statuses=containers)
 
 
-class Clock:
-    """Wall time that the test moves."""
-
-    def __init__(self) -> None:
-        self.moment = NOW
-
-    def now(self) -> datetime:
-        return self.moment
-
-    def time_ns(self) -> int:
-        return int(self.moment.timestamp() * 1e9)
-
-    def move(self, seconds: float) -> None:
-        self.moment += timedelta(seconds=seconds)
-
-
 class Answers:
     """Answers questions as the test says, and notes them."""
 
@@ -139,7 +123,6 @@ class Desk:
         self.made.append(self)
         self.answers = Answers()
         self.events = Events()
-        self.clock = Clock()
         self.journal = Journal()
         self.registry = CollectorRegistry()
         self.statuses: dict[PodUID, PodStatus] = {}
@@ -151,7 +134,6 @@ class Desk:
             prober,
             self.statuses.get,
             self.channels,
-            clock=self.clock,
             journal=self.journal,
             metrics=ProbeMetrics(self.registry),
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
@@ -150,18 +152,37 @@ async def test_bd6_questions_that_hang_do_not_delay_the_rest() -> None:
         assert since(start, desk.answers.times()) == [0, 0, 0.5, 0.5, 1, 1]
 
 
-@pytest.mark.parametrize("jump", [-3600.0, 0.0, 3600.0])
-async def test_bd7_the_initial_delay_counts_from_the_containers_start(jump: float) -> None:
+@pytest.mark.parametrize("started", [NOW, None, NOW - timedelta(days=9999)])
+async def test_bd7_the_initial_delay_counts_from_when_it_was_first_seen_running(
+    started: datetime | None,
+) -> None:
+    """Whatever the runtime says of its start."""
     async with at_work(Desk()) as desk:
-        desk.clock.move(4)
-        up(desk, at=NOW)
+        up(desk, at=started)
         start = anyio.current_time()
         desk.manager.add_pod(probed(liveness_probe=probe(initial_delay_seconds=15)))
-        await anyio.sleep(1)
-        desk.clock.move(jump)
-        await anyio.sleep(30)
-        # It was four seconds old: at 10 s too young, at 20 s old enough.
+        await anyio.sleep(31)
         assert since(start, desk.answers.times()) == [20, 30]
+
+
+async def test_bd7_the_initial_delay_goes_on_over_a_restart_of_the_agent() -> None:
+    first, second = Desk(), Desk()
+    pod = probed(liveness_probe=probe(initial_delay_seconds=25))
+    async with at_work(first):
+        up(first)
+        first.manager.add_pod(pod)
+        await anyio.sleep(9)
+        saved = json.loads(json.dumps(first.manager.ages.snapshot()))
+    second.manager.ages.restore(saved, 0.0)
+    async with at_work(second):
+        up(second)
+        start = anyio.current_time()
+        second.manager.add_pod(pod)
+        await anyio.sleep(15)
+        # It has waited for 19 s when the second begins: its second tick is late enough.
+        assert since(start, second.answers.times()) == [10]
+    second.manager.remove_pod(UID)
+    assert second.manager.ages.snapshot() == {}
 
 
 async def test_bw1_bw2_regular_containers_and_sidecars_are_probed() -> None:
