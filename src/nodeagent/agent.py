@@ -30,7 +30,7 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import primary_address
-from nodeagent.parts import Parts, build_parts
+from nodeagent.parts import Parts
 from nodeagent.runtime.image_wiring import read_credential_files
 from nodeagent.runtime.settings import detect_host
 from nodeagent.runtime.unsupported import unsupported_fields
@@ -41,6 +41,7 @@ from nodeagent.sources.fetch import Fetcher
 from nodeagent.sources.origin import UrlOrigin
 from nodeagent.sources.verdict_report import ManifestMetrics
 from nodeagent.watch import Watch, watched
+from nodeagent.wiring import build_parts
 
 log = Log("agent")
 

@@ -1,67 +1,38 @@
-"""The parts of one agent and how they are wired. Only this module and ``agent`` know them all."""
+"""The parts of a running agent, in the order in which they start and end."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 
 import anyio
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
-from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
+from nodeagent.channels import SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
-from nodeagent.cleanup import CleanUp
-from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
-from nodeagent.cri import ImageService, RuntimeService
-from nodeagent.cri.pods import PodLister
 from nodeagent.errors import StartError
 from nodeagent.intake import running_sources
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
-from nodeagent.node import JournalEvents, RuntimeState
-from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PlegSettings, PodCache
-from nodeagent.pods.admission import admission
+from nodeagent.model import PodUID
+from nodeagent.node import RuntimeState
+from nodeagent.pleg import EventWatch, Pleg, PodCache
 from nodeagent.pods.dead_containers import DeadContainerRemover
-from nodeagent.pods.handlers import HandlerHooks, PodHandlers
-from nodeagent.pods.housekeeping import Housekeeping, HousekeepingHooks
+from nodeagent.pods.housekeeping import Housekeeping
 from nodeagent.pods.manager import PodManager
-from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.sources_ready import SourcesReady
-from nodeagent.pods.status import NodeFacts, past_deadline
 from nodeagent.pods.status_manager import StatusManager
-from nodeagent.pods.sync import PodSync
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
-from nodeagent.probes import ProbeManager, ProbeMetrics, make_prober
-from nodeagent.runtime.garbage_wiring import (
-    Node,
-    container_logs_dir,
-    make_container_gc,
-    make_image_gc,
-    make_log_rotation,
-)
-from nodeagent.runtime.image_gc import ImageGC, images_in_use
-from nodeagent.runtime.image_wiring import CredentialFiles, make_image_access
+from nodeagent.probes import ProbeManager
+from nodeagent.runtime.image_gc import ImageGC
 from nodeagent.runtime.log_rotation import LogRotation
-from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
-from nodeagent.runtime.metrics import RuntimeMetrics
-from nodeagent.runtime.qos import compute_qos
-from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
-from nodeagent.runtime.sysctls import forbidden_sysctl
-from nodeagent.runtime.unsupported import unsupported_fields
-from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
-from nodeagent.server import HealthChecks, HttpListener, checks, health_app, read_only_app
-from nodeagent.sources import FileSource, PodMux, PodStorage, Source, UrlSource
-from nodeagent.state_file import StateFile
-from nodeagent.volumes import VolumeManager
+from nodeagent.server import HealthChecks, HttpListener, health_app, read_only_app
+from nodeagent.sources import PodMux, Source
 
 log = Log("agent")
 
@@ -163,315 +134,3 @@ class Parts:
             except OSError as error:
                 raise StartError(error.strerror or str(error)) from error
             self.ports[name] = listener.port
-
-
-def build_parts(
-    config: AgentConfig,
-    *,
-    host: HostFacts,
-    credentials: CredentialFiles,
-    runtime: RuntimeService,
-    images: ImageService,
-    runtime_name: str,
-    node_address: str,
-    sources: Sequence[Source],
-    journal: Journal,
-    registry: CollectorRegistry,
-    clock: Clock,
-) -> Parts:
-    """Build and wire the parts; nothing runs yet."""
-    root = Path(config.root_dir).absolute()
-    channels = SyncChannels()
-    ChannelMetrics(channels.all(), registry)
-    _count_tasks(registry)
-    events = JournalEvents(journal)
-    manager = PodManager()
-    statuses = StatusManager(clock, loop_time=anyio.current_time)
-    cache = PodCache()
-    lister = PodLister(runtime)
-    pleg = Pleg(
-        lister,
-        cache,
-        channels.pleg,
-        registry=registry,
-        journal=journal,
-        settings=_pleg_settings(config),
-        clock=clock,
-        wanted=lambda uid: manager.get_by_uid(uid) is not None or workers.is_known(uid),
-    )
-    watch = EventWatch(
-        event_feeds(runtime),
-        pleg,
-        metrics=EventMetrics(registry),
-        journal=journal,
-        settings=_pleg_settings(config),
-        clock=clock,
-    )
-    pleg.audit_with(watch)
-    volumes = VolumeManager(root, journal)
-    checkpoint = Checkpointer(StateFile(root / "checkpoints" / "runtime.json", 2), journal=journal)
-    runtime_metrics = RuntimeMetrics(registry)
-    access = make_image_access(
-        config,
-        credentials,
-        images,
-        events=events,
-        journal=journal,
-        registry=registry,
-        clock=clock,
-    )
-    settings = _runtime_settings(config, root, node_address)
-    runtime_manager = RuntimeManager(
-        runtime,
-        images,
-        settings,
-        host,
-        events=events,
-        journal=journal,
-        metrics=runtime_metrics,
-        clock=clock,
-        on_action=pleg.request_relist,
-        persist=checkpoint.save,
-        changed=checkpoint.changed,
-        lookups=Lookups(describe=runtime.status, ended=partial(_has_ended, cache)),
-        on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
-        on_sandbox=lambda uid, seen: syncer.sandbox_ready(uid, seen),  # noqa: PLW0108
-        access=access,
-    )
-    checkpoint.add("runtime", runtime_manager)
-    runtime_state = RuntimeState(partial(poll_status, runtime), journal)
-    metrics = PodMetrics(registry)
-    probes = ProbeManager(
-        make_prober(runtime, events),
-        statuses.get,
-        {
-            ProbeKind.LIVENESS: channels.liveness,
-            ProbeKind.READINESS: channels.readiness,
-            ProbeKind.STARTUP: channels.startup,
-        },
-        journal=journal,
-        metrics=ProbeMetrics(registry),
-    )
-    checkpoint.add("probes", probes)
-    checkpoint.add("ages", probes.ages)
-    checkpoint.add("starts", statuses.starts)
-    syncer = PodSync(
-        runtime=runtime_manager,
-        start_error=runtime_manager.reasons.get,
-        ran_once=runtime_manager.ran_once,
-        volumes=volumes,
-        statuses=statuses,
-        inspect=partial(inspect_pod, lister),
-        record=events,
-        unsupported=unsupported_fields,
-        qos_class=lambda pod: compute_qos(pod).value,
-        network_error=lambda: runtime_state.network_error,
-        runtime_name=lambda: runtime_name,
-        node=lambda: NodeFacts((node_address,)),
-        clock=clock,
-        journal=journal,
-        metrics=metrics,
-        waiting_note=runtime_manager.waiting_note,
-        probes=probes,
-    )
-    queue = WorkQueue()
-    workers = PodWorkers(
-        syncer,
-        cache,
-        queue,
-        runtime_state,
-        journal=journal,
-        metrics=metrics,
-        events=events,
-        resync=config.sync_frequency,
-    )
-    runtime_state.on_ready = workers.runtime_returned
-    storage = PodStorage(clock, journal)
-    names = frozenset(source.name for source in sources)
-    ready = SourcesReady(lambda: names, lambda: storage.seen_sources)
-    garbage = Node(
-        runtime=runtime,
-        images=images,
-        list_pods=lister.list_pods,
-        removable=lambda uid: workers.view(uid).content_removed,
-        spared=lambda: images_in_use(manager.get_pods(), runtime_manager.images_being_used()),
-        sources_ready=ready.all_ready,
-        events=events,
-        journal=journal,
-        metrics=runtime_metrics,
-    )
-    gc = make_container_gc(config, garbage)
-    cleanup = CleanUp(
-        runtime=runtime,
-        lister=lister,
-        gc=gc,
-        volumes=volumes,
-        probes=probes,
-        forget=(runtime_manager.forget_pod, events.forget_pod, statuses.starts.forget_pod),
-        remembered=(runtime_manager.remembered, statuses.starts.remembered),
-        metrics=metrics,
-    )
-    housekeeping = Housekeeping(
-        manager,
-        workers,
-        pleg,
-        statuses,
-        ready,
-        HousekeepingHooks(
-            purge=cleanup.purge,
-            sweepers=(cleanup.directories, cleanup.memory, cleanup.unprobe),
-            collect_garbage=cleanup.collect_garbage,
-        ),
-        journal=journal,
-        metrics=metrics,
-    )
-    dead = DeadContainerRemover(gc.remove_container, journal=journal)
-
-    def deadline_passed(pod: Pod) -> bool:
-        return past_deadline(pod, statuses.active_for(PodUID(pod.metadata.uid)))
-
-    def sysctl_trouble(pod: Pod) -> str:
-        return forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls)
-
-    handlers = PodHandlers(
-        manager,
-        workers,
-        queue,
-        cache,
-        statuses,
-        ready,
-        HandlerHooks(
-            wake_housekeeping=housekeeping.wake,
-            remove_dead=dead.request,
-            admit=admission({"SysctlForbidden": sysctl_trouble}),
-            record=events,
-            probes=statuses,
-            past_deadline=deadline_passed,
-            dead_kept=max(config.maximum_dead_containers_per_container, 1),
-        ),
-        journal=journal,
-        metrics=metrics,
-    )
-    loop = SyncLoop(
-        handlers,
-        channels,
-        housekeeping_period=config.housekeeping_period,
-        health_limit=max(2 * config.sync_frequency, 300.0),
-        journal=journal,
-    )
-    return Parts(
-        config=config,
-        channels=channels,
-        manager=manager,
-        statuses=statuses,
-        cache=cache,
-        pleg=pleg,
-        runtime=runtime_manager,
-        runtime_state=runtime_state,
-        workers=workers,
-        queue=queue,
-        housekeeping=housekeeping,
-        probes=probes,
-        dead=dead,
-        image_gc=make_image_gc(config, garbage, access),
-        log_rotation=make_log_rotation(config, runtime, journal, clock),
-        sources=tuple(sources),
-        sources_ready=ready,
-        mux=PodMux(storage, channels.config),
-        loop=loop,
-        events=watch,
-        checkpoint=checkpoint,
-        checks=_health_checks(
-            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint
-        ),
-        journal=journal,
-        registry=registry,
-    )
-
-
-def _has_ended(cache: PodCache, uid: PodUID, container_id: ContainerID) -> bool:
-    record = cache.get(uid).by_id(container_id)
-    return record is not None and record.state is ContainerState.EXITED
-
-
-def _count_tasks(registry: CollectorRegistry) -> None:
-    """Tell how many tasks there are, at scrape time only; a leak of tasks shows here first."""
-    loop = asyncio.get_running_loop()
-    gauge = Gauge("nodeagent_tasks", "Tasks of the agent's event loop", registry=registry)
-    gauge.set_function(lambda: len(asyncio.all_tasks(loop)))
-
-
-def _health_checks(
-    loop: SyncLoop,
-    pleg: Pleg,
-    workers: PodWorkers,
-    state: RuntimeState,
-    ready: SourcesReady,
-    names: frozenset[str],
-    sources: Sequence[Source],
-    checkpoint: Checkpointer,
-) -> HealthChecks:
-    def problems() -> dict[str, str]:
-        found: dict[str, str] = {}
-        for source in sources:
-            if isinstance(source, FileSource | UrlSource):
-                found.update(source.problems())
-        return found
-
-    def refused() -> dict[str, str]:
-        found: dict[str, str] = {}
-        if checkpoint.trouble:
-            found[checkpoint.file.path.name] = checkpoint.trouble
-        for source in sources:
-            if isinstance(source, FileSource):
-                found.update(source.refused())
-        return found
-
-    return HealthChecks(
-        [
-            checks.ping(),
-            checks.sync_loop(loop.healthy, lambda: loop.last_turn),
-            checks.pleg(pleg.healthy),
-            checks.runtime(state.errors, lambda: state.failing_since),
-            checks.network(lambda: state.network_error, lambda: state.network_failing_since),
-            checks.stopping(workers.stop_failures),
-            checks.sources(lambda: names, ready.ready),
-            checks.manifests(problems),
-            checks.storage(refused),
-        ]
-    )
-
-
-def _pleg_settings(config: AgentConfig) -> PlegSettings:
-    return PlegSettings(
-        period=config.relist_period,
-        evented_period=config.evented_relist_period,
-        fast_period=config.fast_relist_period,
-        threshold=config.relist_threshold,
-        concurrency=config.inspection_concurrency,
-        inspect_timeout=config.inspection_timeout,
-        list_timeout=config.runtime_request_timeout,
-    )
-
-
-def _runtime_settings(config: AgentConfig, root: Path, node_address: str) -> RuntimeSettings:
-    return RuntimeSettings(
-        root_dir=root,
-        pod_logs_dir=Path(config.pod_logs_dir).absolute(),
-        container_logs_dir=container_logs_dir(config),
-        resolv_conf=Path(config.resolv_conf) if str(config.resolv_conf) else None,
-        cluster_dns=config.cluster_dns,
-        cluster_domain=config.cluster_domain,
-        seccomp_default=config.seccomp_default,
-        allowed_sysctls=config.allowed_unsafe_sysctls,
-        cpu_cfs_quota=config.cpu_cfs_quota,
-        node_name=config.effective_node_name,
-        node_ips=(node_address,),
-        images=ImageSettings(
-            serialize_pulls=config.pulls_serialized,
-            max_parallel_pulls=config.max_parallel_image_pulls,
-            pull_qps=config.registry_pull_qps,
-            pull_burst=config.registry_burst,
-            pull_timeout=config.image_pull_timeout,
-        ),
-    )
