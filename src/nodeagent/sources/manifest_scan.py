@@ -19,6 +19,7 @@ SIZE_LIMIT: Final = 10 * 1024 * 1024
 
 _LEFTOVERS: Final = re.compile(
     r"\..*|.*~|#.*#|4913|.*\.(?:bak|swp|swo|swx|tmp|temp|new|old|orig|rej|part)|"
+    r".*\.(?:save(?:\.[0-9]+)?|pac(?:new|save|orig))|"
     r".*\.(?:dpkg-(?:new|old|tmp|dist|bak)|rpm(?:save|new|orig)|ucf-(?:new|old|dist))|"
     r".*___jb_(?:tmp|old)___",
     re.IGNORECASE,

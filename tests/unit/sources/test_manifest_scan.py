@@ -14,7 +14,8 @@ from nodeagent.sources.manifest_scan import SIZE_LIMIT, is_leftover, scan
     "name",
     [".hidden", "web.yaml~", "web.yaml.bak", ".web.yaml.swp", "web.yaml.swp", "web.yaml.tmp",
      "4913", "#web.yaml#", "web.yaml.orig", "web.yaml.rej", "web.yaml.dpkg-new",
-     "web.yaml.rpmsave", "web.yaml.dpkg-old", "web.yaml___jb_tmp___", "WEB.BAK"],
+     "web.yaml.rpmsave", "web.yaml.dpkg-old", "web.yaml___jb_tmp___", "WEB.BAK", "web.yaml.save",
+     "web.yaml.save.1", "web.yaml.pacnew"],
 )  # fmt: skip
 def test_leftovers_of_editors_and_package_managers_are_ignored(name: str) -> None:
     """sources.md, F2."""
