@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,7 @@ class RuntimeMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+        self._known: dict[str, tuple[Counter, Histogram]] = {}
         self.sandbox_duration = Histogram(
             "kubelet_run_podsandbox_duration_seconds",
             "How long starting a pod sandbox takes, by runtime handler.",
@@ -61,15 +63,25 @@ class RuntimeMetrics:
     @contextmanager
     def operation(self, kind: str) -> Iterator[None]:
         """Count and time one operation; one that is cancelled counts as no error."""
-        self.operations.labels(kind).inc()
-        began = anyio.current_time()
+        # The loop's own clock, and metrics kept by kind: this is done for every call.
+        time = asyncio.get_running_loop().time
+        counted, timed = self._by_kind(kind)
+        counted.inc()
+        began = time()
         try:
             yield
         except Exception:
             self.errors.labels(kind).inc()
             raise
         finally:
-            self.duration.labels(kind).observe(anyio.current_time() - began)
+            timed.observe(time() - began)
+
+    def _by_kind(self, kind: str) -> tuple[Counter, Histogram]:
+        known = self._known.get(kind)
+        if known is None:
+            known = self.operations.labels(kind), self.duration.labels(kind)
+            self._known[kind] = known
+        return known
 
     @contextmanager
     def sandbox_start(self, handler: str) -> Iterator[None]:

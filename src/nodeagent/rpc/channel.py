@@ -9,6 +9,7 @@ inode is found), while the old one is pinged and closed if it stays silent.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import os
 from contextlib import asynccontextmanager, contextmanager
@@ -85,7 +86,7 @@ class Replies(Generic[Reply]):
         data: bytes | None = None
         with (
             named(self._method),
-            CancelScope(deadline=anyio.current_time() + self._idle) as call.scope,
+            CancelScope(deadline=_now() + self._idle) as call.scope,
         ):
             if call.cut is None:
                 data = await call.receive()
@@ -180,7 +181,7 @@ class RpcChannel:
         """Call ``method`` and return the reply as it came. See :meth:`unary`."""
         limit = math.inf if timeout is None else timeout
         payload = wire.encode(request)
-        deadline = anyio.current_time() + limit
+        deadline = _now() + limit
         for left in reversed(range(_TRIES)):
             call: Call | None = None
             data: bytes | None = None
@@ -226,7 +227,7 @@ class RpcChannel:
         payload = wire.encode(request)
         call: Call | None = None
         try:
-            with named(method), CancelScope(deadline=anyio.current_time() + limit) as scope:
+            with named(method), CancelScope(deadline=_now() + limit) as scope:
                 call = Call(await self._current_link(), scope)
                 await call.send(call_headers(method, metadata=metadata), payload)
             raise_if_cut(call, scope, method, limit)
@@ -238,7 +239,7 @@ class RpcChannel:
     def _put_away(self, call: Call | None) -> None:
         if call is None:
             return
-        waited = anyio.current_time() - call.began
+        waited = _now() - call.began
         if call.silent and waited >= _SILENCE:
             if self._link is call.link:
                 self._link = None
@@ -282,6 +283,12 @@ class RpcChannel:
             raise Unavailable("the channel is closed")
 
 
+def _now() -> float:
+    """Loop time, for a quarter of what anyio's own function costs."""
+    return asyncio.get_running_loop().time()
+
+
+@functools.cache
 def _short(method: str) -> str:
     return method.rpartition("/")[2]
 
@@ -305,6 +312,12 @@ def call_headers(
     user_agent: str = "nodeagent",
 ) -> Headers:
     """The headers of a call that may take ``limit`` seconds."""
+    headers = _plain_headers(method, limit, authority, user_agent)
+    return (*headers, *encode_metadata(MultiDict(metadata))) if metadata else headers
+
+
+@functools.lru_cache(maxsize=512)
+def _plain_headers(method: str, limit: float, authority: str, user_agent: str) -> Headers:
     headers = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -317,8 +330,6 @@ def call_headers(
     if limit < _NO_LIMIT:
         # A little later than our own deadline, so that ours is the one that is reported.
         headers.append(("grpc-timeout", encode_timeout(limit + 1)))
-    if metadata:
-        headers.extend(encode_metadata(MultiDict(metadata)))
     return tuple(headers)
 
 

@@ -2,9 +2,9 @@
 
 betterproto2 reads byte by byte and asks a field's description again for every value. Here each
 message class is studied once; a value then costs one look into a table. What comes out is the
-same, bit for bit and value for value. Whatever is not plain (wrapper types, groups, packed
-numbers, damaged bytes) is left to betterproto2 itself, errors included. Only a field of another
-kind than its message says, which it would take as it comes, is an error here.
+same, bit for bit and value for value. Whatever is not plain (wrapper types, groups,
+floating-point numbers, damaged bytes) is left to betterproto2 itself, errors included. Only a
+field of another kind than its message says, which it would take as it comes, is an error here.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _MESSAGE: Final = 8
 _STRINGS: Final = 9
 _MESSAGES: Final = 10
 _TEXTS: Final = 11  # a map of strings
+_NUMBERS: Final = 12  # packed
 
 _SINGLE: Final = {
     betterproto2.TYPE_UINT32: _UNSIGNED32,
@@ -68,7 +69,15 @@ _PYTHON: Final[dict[str, type]] = {
     **dict.fromkeys((betterproto2.TYPE_FIXED32, betterproto2.TYPE_FIXED64), int),
     **dict.fromkeys((betterproto2.TYPE_SFIXED32, betterproto2.TYPE_SFIXED64), int),
 }
-_REPEATED: Final = {betterproto2.TYPE_STRING: _STRINGS, betterproto2.TYPE_MESSAGE: _MESSAGES}
+_REPEATED: Final = {
+    betterproto2.TYPE_STRING: _STRINGS,
+    betterproto2.TYPE_MESSAGE: _MESSAGES,
+    betterproto2.TYPE_UINT32: _NUMBERS,
+    betterproto2.TYPE_UINT64: _NUMBERS,
+    betterproto2.TYPE_INT32: _NUMBERS,
+    betterproto2.TYPE_INT64: _NUMBERS,
+    betterproto2.TYPE_ENUM: _NUMBERS,
+}
 _KEY: Final = 1 << 3 | 2
 _VALUE: Final = 2 << 3 | 2
 _2_63: Final = 1 << 63
@@ -86,10 +95,11 @@ class _Unusual(Exception):  # noqa: N818 - no error: the slow way is taken
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What is known of one field: ``tag`` is its key on the wire."""
+    """What is known of one field: ``tag`` is its key on the wire, ``inner`` its items' kind."""
 
     name: str
     kind: int
+    inner: int
     tag: int
     key: bytes
     presence: bool
@@ -215,9 +225,10 @@ def _study(cls: type[Any]) -> _Plan:
         wire = 2 if kind >= _STRING else 0
         tag = meta.number << 3 | wire
         presence = meta.optional or bool(meta.group) or kind == _MESSAGE
-        if kind == _ENUM:
+        if meta.proto_type == betterproto2.TYPE_ENUM:
             sub = _members(sub)
-        one = _Field(name, kind, tag, betterproto2.encode_varint(tag), presence, sub)
+        inner = _SINGLE.get(meta.proto_type, kind)
+        one = _Field(name, kind, inner, tag, betterproto2.encode_varint(tag), presence, sub)
         plan.by_tag[tag] = one
         plan.numbers.add(meta.number)
         plan.fields.append(one)
@@ -303,7 +314,7 @@ def _decode(plan: _Plan, data: bytes, position: int, end: int) -> Any:
 
 
 def _number(known: _Field, number: int) -> Any:
-    kind = known.kind
+    kind = known.inner
     if kind == _BOOL:
         return number > 0
     if kind <= _SIGNED32 and kind != _UNSIGNED64:
@@ -332,6 +343,13 @@ def _take_bytes(
         values[known.name].append(_inner(known, data, position, stop))
     elif kind == _STRINGS:
         values[known.name].append(data[position:stop].decode())
+    elif kind == _NUMBERS:
+        items = values[known.name]
+        while position < stop:
+            number, position = _varint(data, position)
+            items.append(_number(known, number))
+        if position != stop:
+            raise _Unusual
     else:
         values[known.name] = data[position:stop]
 
@@ -388,7 +406,7 @@ def _encode(plan: _Plan, message: Any) -> bytes:
     values = message.__dict__
     for known in plan.fields:
         value = values[known.name]
-        if value is None or not (value or known.presence):
+        if value is None or not (known.presence or value):
             continue
         kind = known.kind
         if kind < _STRING:
@@ -406,6 +424,8 @@ def _encode(plan: _Plan, message: Any) -> bytes:
                 _put_block(put, known.key, encode(inner))
         elif kind == _MESSAGE:
             _put_block(put, known.key, encode(value))
+        elif kind == _NUMBERS:
+            _put_block(put, known.key, b"".join(map(_number_bytes, value)))
         else:
             _put_block(put, known.key, value.encode() if kind == _STRING else value)
     put(values["_unknown_fields"])
