@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from clocks import AdjustableClock, WildClock
+from killing import KillHooks, world
 from ring import Ring, phase
 
 import nodeagent
@@ -164,3 +165,38 @@ async def test_instances_are_put_in_order_by_attempt(tmp_path: Path) -> None:
 
 async def restarted(node: Ring, count: int) -> None:
     await node.until(lambda: phase(node.pod("web")) and node.status("web").restart_count == count)
+
+
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata: {{name: web}}
+spec: {{containers: [{{name: main, image: "busybox:{tag}"}}]}}
+"""
+
+
+async def test_manifests_are_read_whatever_the_wall_clock_says_of_their_age(
+    tmp_path: Path,
+) -> None:
+    """A file may seem to be of tomorrow or of another decade at each look."""
+    file = tmp_path / "manifests" / "web.yaml"
+    file.parent.mkdir()
+    file.write_text(MANIFEST.format(tag="1.0"))
+    clock, hooks = WildClock(), KillHooks()
+    async with world(
+        tmp_path,
+        SimulatedBackend(clock=clock),
+        hooks,
+        MemorySource(),
+        clock=clock,
+        static_pod_path=file.parent,
+    ) as node:
+        await node.until(lambda ring: phase(ring.pod("web-node1")) == "Running", 30)
+        before = node.ids_of("web-node1")
+        hooks.kill()
+        await anyio.sleep(1)
+        await node.until(lambda ring: phase(ring.pod("web-node1")) == "Running", 30)
+        await anyio.sleep(60)
+        assert node.ids_of("web-node1") == before
+        file.write_text(MANIFEST.format(tag="2.0"))
+        await node.until(lambda _ring: node.ids_of("web-node1") not in ([], before), 60)
+        assert node.effects("StartContainer") == 2
