@@ -158,40 +158,38 @@ def test_the_signal_is_that_of_the_image(lab: Lab, agent: Agent, diary: Diary) -
     assert diary.lines() == ["usr1"]
 
 
-@pytest.mark.parametrize(
-    ("script", "policy", "code", "message"),
-    [
-        ("echo no database >/dev/termination-log; exit 3", "File", 3, "no database\n"),
-        ("echo all well >/dev/termination-log", "File", 0, "all well\n"),
-        ("echo said; echo bad >&2; exit 3", "FallbackToLogsOnError", 3, "said\nbad\n"),
-        ("echo said", "FallbackToLogsOnError", 0, ""),
-        ("echo said; exit 3", "File", 3, ""),
-        (
-            "echo own >/dev/termination-log; echo said; exit 3",
-            "FallbackToLogsOnError",
-            3,
-            "own\n",
-        ),
-    ],
-)
-def test_the_last_words_of_a_container_show(
-    agent: Agent, script: str, policy: str, code: int, message: str
-) -> None:
-    main = container(command=("sh", "-c", script), terminationMessagePolicy=policy)
-    agent.put("web", pod("web", main, restartPolicy="Never"))
-    done = agent.wait_pod("web", lambda it: it.container().exit_code is not None, what="the end")
-    assert done.container().exit_code == code
-    assert done.container().reason == ("Error" if code else "Completed")
-    assert done.container().message == message
+_LAST_WORDS = {
+    "own": ("echo no database >/dev/termination-log; exit 3", "File", 3, "no database\n"),
+    "own-and-well": ("echo all well >/dev/termination-log", "File", 0, "all well\n"),
+    "log": ("echo said; echo bad >&2; exit 3", "FallbackToLogsOnError", 3, "said\nbad\n"),
+    "log-and-well": ("echo said", "FallbackToLogsOnError", 0, ""),
+    "log-not-asked": ("echo said; exit 3", "File", 3, ""),
+    "own-before-log": (
+        "echo own >/dev/termination-log; echo said; exit 3",
+        "FallbackToLogsOnError",
+        3,
+        "own\n",
+    ),
+    "long-log": (
+        "i=0; while [ $i -lt 200 ]; do echo line-$i; i=$((i+1)); done; exit 1",
+        "FallbackToLogsOnError",
+        1,
+        "".join(f"line-{n}\n" for n in range(120, 200)),
+    ),
+}
 
 
-def test_a_long_log_is_cut_to_its_end(agent: Agent) -> None:
-    script = "i=0; while [ $i -lt 200 ]; do echo line-$i; i=$((i+1)); done; exit 1"
-    main = container(command=("sh", "-c", script), terminationMessagePolicy="FallbackToLogsOnError")
-    agent.put("web", pod("web", main, restartPolicy="Never"))
-    done = agent.wait_pod("web", lambda it: it.container().exit_code == 1, what="the end")
-    lines = done.container().message.splitlines()
-    assert lines == [f"line-{n}" for n in range(120, 200)]
+def test_the_last_words_of_a_container_show(agent: Agent) -> None:
+    containers = [
+        container(name, command=("sh", "-c", script), terminationMessagePolicy=policy)
+        for name, (script, policy, _, _) in _LAST_WORDS.items()
+    ]
+    agent.put("web", pod("web", *containers, restartPolicy="Never"))
+    done = agent.wait_pod("web", lambda it: it.phase == "Failed", what="the end of all")
+    for name, (_, _, code, message) in _LAST_WORDS.items():
+        shown = done.container(name)
+        reason = "Error" if code else "Completed"
+        assert (shown.exit_code, shown.reason, shown.message) == (code, reason, message), name
 
 
 def test_a_container_that_takes_too_much_memory_shows_it(agent: Agent) -> None:

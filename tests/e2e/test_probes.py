@@ -104,53 +104,53 @@ grpc-health 82 /tmp/ill &
 """
 
 
-@pytest.mark.parametrize(
-    ("action", "spoil", "mend", "text"),
-    [
-        (
-            {"exec": {"command": ["test", "-e", "/www/ready"]}},
-            "rm /www/ready",
-            "echo >/www/ready",
-            "Readiness probe failed: ",
-        ),
-        (
-            {"httpGet": {"path": "/ready", "port": "web"}},
-            "rm /www/ready",
-            "echo >/www/ready",
-            "HTTP probe failed with statuscode: 404",
-        ),
-        (
-            {"tcpSocket": {"port": 81}},
-            "kill $(cat /tmp/tcp.pid)",
-            "httpd -p 81",
-            ":81: connect: connection refused",
-        ),
-        (
-            {"grpc": {"port": 82}},
-            "touch /tmp/ill",
-            "rm /tmp/ill",
-            'service unhealthy (responded with \\"NOT_SERVING\\")',
-        ),
-    ],
-    ids=["exec", "http", "tcp", "grpc"],
-)
-def test_each_action_finds_out(
-    lab: Lab, agent: Agent, action: dict[str, Any], spoil: str, mend: str, text: str
-) -> None:
-    main = container(
-        image=images.WITH_GRPC_HEALTH,
-        command=then_wait(_SERVERS),
-        ports=[{"name": "web", "containerPort": 80}],
-        readinessProbe=probe(**action, failureThreshold=1),
-    )
-    agent.put("web", pod("web", main))
-    cid = agent.wait_pod("web").container().id
-    lab.cri.exec(cid, "sh", "-c", spoil)
-    agent.wait_pod("web", is_unready, what="not ready")
-    agent.wait_journal("web", "Unhealthy", text)
-    lab.cri.exec(cid, "sh", "-c", mend)
-    mended = agent.wait_pod("web", is_ready, what="ready again")
-    assert mended.container().restarts == 0
+_ACTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "exec": (
+        {"exec": {"command": ["test", "-e", "/www/ready"]}},
+        "rm /www/ready",
+        "echo >/www/ready",
+        "Readiness probe failed: ",
+    ),
+    "http": (
+        {"httpGet": {"path": "/ready", "port": "web"}},
+        "rm /www/ready",
+        "echo >/www/ready",
+        "HTTP probe failed with statuscode: 404",
+    ),
+    "tcp": (
+        {"tcpSocket": {"port": 81}},
+        "kill $(cat /tmp/tcp.pid)",
+        "httpd -p 81",
+        ":81: connect: connection refused",
+    ),
+    "grpc": (
+        {"grpc": {"port": 82}},
+        "touch /tmp/ill",
+        "rm /tmp/ill",
+        'service unhealthy (responded with \\"NOT_SERVING\\")',
+    ),
+}
+
+
+def test_each_action_finds_out(lab: Lab, agent: Agent) -> None:
+    for name, (action, _, _, _) in _ACTIONS.items():
+        main = container(
+            image=images.WITH_GRPC_HEALTH,
+            command=then_wait(_SERVERS),
+            ports=[{"name": "web", "containerPort": 80}],
+            readinessProbe=probe(**action, failureThreshold=1),
+        )
+        agent.put(name, pod(name, main))
+    ids = {name: agent.wait_pod(name).container().id for name in _ACTIONS}
+    for name, (_, spoil, _, _) in _ACTIONS.items():
+        lab.cri.exec(ids[name], "sh", "-c", spoil)
+    for name, (_, _, mend, text) in _ACTIONS.items():
+        agent.wait_pod(name, is_unready, what="not ready")
+        agent.wait_journal(name, "Unhealthy", text)
+        lab.cri.exec(ids[name], "sh", "-c", mend)
+    for name in _ACTIONS:
+        mended = agent.wait_pod(name, is_ready, what="ready again")
+        assert mended.container().restarts == 0
 
 
 def test_a_sidecar_that_has_not_started_holds_the_rest_back(lab: Lab, agent: Agent) -> None:
