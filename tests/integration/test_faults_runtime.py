@@ -192,12 +192,14 @@ async def test_a_runtime_that_comes_back_without_a_part_gets_what_it_lost(tmp_pa
 # -- answers that are wrong
 
 
+# Of all, so that times say nothing; of what runs, so that they say the wrong thing.
+@pytest.mark.parametrize("only", ["", "RUNNING"])
 @pytest.mark.parametrize("created_at", [0, 1, 5 * 10**9])
 async def test_attempts_decide_where_creation_times_are_of_no_use(
-    tmp_path: Path, created_at: int
+    tmp_path: Path, created_at: int, only: str
 ) -> None:
     backend = SimulatedBackend({"main": Script(exits=[(5.0, 1)] * 3)})
-    plan = FaultPlan(Fault("", Show(created_at=created_at)))
+    plan = FaultPlan(Fault("", Show(created_at=created_at, only=only)))
     async with faulty_ring(tmp_path, make_pod("web"), plan=plan, backend=backend) as node:
         most = 0
         for _ in range(300):
