@@ -139,13 +139,28 @@ def write_atomically(path: Path, data: bytes, mode: int = _MODE) -> None:
     _fsync_directory(path.parent)
 
 
+def remove_leftovers(directory: Path) -> None:
+    """Remove what writers left in a directory that were killed in the middle, and are gone.
+
+    Another program may be writing there: what it is at is left alone.
+    """
+    for leftover in directory.glob(f".*{_NEW}"):
+        writer = leftover.name.removesuffix(_NEW).rpartition(".")[2]
+        if writer.isdecimal() and not Path("/proc", writer).exists():
+            _remove(leftover)
+
+
 def _remove_leftovers(path: Path) -> None:
     """Remove what writers left that were killed in the middle; a disk could fill up with it."""
     for leftover in path.parent.glob(f".{path.name}.*{_NEW}"):
-        try:
-            leftover.unlink()
-        except OSError as error:
-            log.debug("leftover_not_removed", file=str(leftover), cause=error.strerror)
+        _remove(leftover)
+
+
+def _remove(leftover: Path) -> None:
+    try:
+        leftover.unlink(missing_ok=True)
+    except OSError as error:
+        log.debug("leftover_not_removed", file=str(leftover), cause=error.strerror)
 
 
 def _fsync_directory(path: Path) -> None:

@@ -29,7 +29,7 @@ from nodeagent.runtime.credentials import Credential
 from nodeagent.runtime.keyring import repository
 from nodeagent.runtime.pull_rights import Access, Rights, VerificationPolicy
 from nodeagent.runtime.services import ImageStore
-from nodeagent.state_file import write_atomically
+from nodeagent.state_file import remove_leftovers, write_atomically
 
 log = Log("runtime.pull_records")
 
@@ -240,6 +240,7 @@ class PullRecords:
         """Read all records once, and settle what the last agent did not."""
         if self._loaded:
             return
+        await to_thread.run_sync(_tidy, self.directory)
         found = await to_thread.run_sync(read_records, self.directory)
         self._records, self._unreadable = found.records, set(found.unreadable)
         self._complete = found.complete
@@ -319,6 +320,11 @@ def _decoded(directory: Path, kind: type[T]) -> Iterator[tuple[str, T | None]]:
         except (OSError, msgspec.DecodeError, RecursionError) as error:
             log.warning("pull_record_unreadable", file=str(directory / name), cause=str(error))
             yield name, None
+
+
+def _tidy(directory: Path) -> None:
+    for kind in ("pulling", "pulled"):
+        remove_leftovers(directory / kind)
 
 
 def _file_name(subject: str) -> str:

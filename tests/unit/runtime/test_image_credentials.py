@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import anyio
@@ -368,6 +369,10 @@ async def test_iv9_a_directory_that_cannot_be_read_counts_as_no_right(node: Node
     assert not await node.records.may_use(IMAGE, REF, nothing)
 
 
+NO_PROCESS = 2**22 + 1
+"""No process has this number: Linux gives lower ones only."""
+
+
 async def nothing() -> tuple[list[Credential], list[Owner]]:
     return [], []
 
@@ -386,6 +391,16 @@ async def test_iv10_a_pull_that_was_cut_before_it_had_anything_leaves_nothing(no
     after = node.fresh_records(VerificationPolicy())
     assert await after.may_use(IMAGE, REF, nothing)
     assert node.on_disk("pulling") == []
+
+
+async def test_iv10_what_a_killed_writer_left_goes(node: Node) -> None:
+    await node.records.intend(IMAGE)
+    pulling = node.root / "image_manager" / "pulling"
+    (pulling / f".sha256-aa.{NO_PROCESS}.new").write_text("{")
+    live = pulling / f".sha256-bb.{os.getpid()}.new"
+    live.write_text("{")
+    await node.fresh_records(VerificationPolicy()).may_use(IMAGE, REF, nothing)
+    assert list(pulling.iterdir()) == [live], "a program that lives may be writing it"
 
 
 async def test_iv10_while_the_runtime_does_not_answer_the_intent_stays(node: Node) -> None:
