@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
+from nodeagent.limiter import AdaptiveLimiter
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.runtime.events import EventType, OnAction, OnSandbox, PodEvents, no_sandbox
@@ -50,7 +50,7 @@ class RuntimeContext:
     metrics: RuntimeMetrics
     clock: Clock
     on_action: OnAction
-    limiter: PatientLimiter
+    limiter: AdaptiveLimiter
     userns: UserNamespaces
     on_sandbox: OnSandbox = no_sandbox
     lookups: Lookups = field(default_factory=Lookups)

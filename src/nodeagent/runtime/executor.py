@@ -73,6 +73,7 @@ class PodExecutor:
         self._volumes = volumes
         self._errors: dict[str, ContainerError] = {}
         self._started: list[str] = []
+        self._place = context.limiter.place()
         self._did_something = False
         self._reset = False
         self._cause: RpcError | None = None
@@ -198,7 +199,7 @@ class PodExecutor:
             return ReadySandbox(actions.sandbox_id, config, self._status.ips)
         self._did_something = True
         try:
-            sandbox = await self._sandboxes.create(self._pod, actions.attempt)
+            sandbox = await self._sandboxes.create(self._pod, actions.attempt, self._place)
         except SyncError as error:
             if self._pod.metadata.deletion_timestamp is not None:
                 return None
@@ -223,7 +224,9 @@ class PodExecutor:
         if container is None:
             return None
         metrics = self._context.metrics
-        request = StartRequest(self._pod, container, self._status, sandbox, self._volumes)
+        request = StartRequest(
+            self._pod, container, self._status, sandbox, self._volumes, self._place
+        )
         try:
             self._check_crash_back_off(container)
             self._did_something = True

@@ -137,12 +137,13 @@ class SandboxMaker:
             raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
         return parse_resolv_conf(text)
 
-    async def create(self, pod: Pod, attempt: int) -> ReadySandbox:
+    async def create(self, pod: Pod, attempt: int, place: int) -> ReadySandbox:
         """Make the pod's sandbox, or adopt one that was made without our knowing.
 
         Args:
             pod: the desired pod.
             attempt: the lowest number the sandbox may have.
+            place: the pod's place among those that wait for their turn.
 
         Raises:
             SyncError: there is none.
@@ -162,7 +163,7 @@ class SandboxMaker:
                     return adopted
             config = await self.config(pod, attempt, warn=not tried)
             try:
-                sandbox = await self._run(uid, config, handler)
+                sandbox = await self._run(uid, config, handler, place)
             except RpcError as error:
                 if not name_reserved(error):
                     raise self._failed(error) from error
@@ -183,9 +184,11 @@ class SandboxMaker:
         except OSError as error:
             raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
 
-    async def _run(self, uid: PodUID, config: v1.PodSandboxConfig, handler: str) -> SandboxID:
+    async def _run(
+        self, uid: PodUID, config: v1.PodSandboxConfig, handler: str, place: int
+    ) -> SandboxID:
         context = self._context
-        async with context.limiter.slot():
+        async with context.limiter.slot(place, counts=False):
             context.records.begin_sandbox(uid)
             try:
                 sandbox = await linger(

@@ -62,6 +62,7 @@ class StartRequest:
         status: what the runtime reported before this sync.
         sandbox: where it goes.
         volumes: the pod's volumes by name.
+        place: the pod's place among those that wait for their turn.
     """
 
     pod: Pod
@@ -69,6 +70,7 @@ class StartRequest:
     status: PodRuntimeStatus
     sandbox: ReadySandbox
     volumes: Mapping[str, MountedVolume]
+    place: int
 
     @property
     def uid(self) -> PodUID:
@@ -114,7 +116,7 @@ class ContainerStarter:
             ContainerStartError: it does not run; the reason says which step failed.
         """
         began = anyio.current_time()
-        async with self._context.limiter.slot():
+        async with self._context.limiter.slot(request.place):
             created = await self._create(request, image)
             if created is not None:
                 await self._run(request, created, began)
