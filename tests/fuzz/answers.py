@@ -150,7 +150,8 @@ class Faults:
         self.found: list[str] = []
 
     def note(self, where: str, error: BaseException) -> None:
-        expected = (RpcError, SyncError, TimeoutError)
+        # A name that the runtime tells may be none that a file can have.
+        expected = (RpcError, SyncError, OSError)
         if isinstance(error, Exception) and not isinstance(error, (*expected, ExceptionGroup)):
             text = "".join(traceback.format_exception(error))
             self.found.append(f"{where} raised {error!r}\n{text}")

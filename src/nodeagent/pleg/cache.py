@@ -100,6 +100,16 @@ class PodCache:
         """Exempt a pod from the global time until a look at it ends well."""
         self._held.add(uid)
 
+    def put_off(self, uid: PodUID) -> None:
+        """Note that a pod has changed and is not looked at until somebody waits for it.
+
+        Also whoever has never seen it must then wait: neither the old record nor an old error
+        is how it is.
+        """
+        self._held.add(uid)
+        if entry := self._entries.get(uid):
+            entry.observed, entry.error = -math.inf, None
+
     def set(self, uid: PodUID, status: PodRuntimeStatus, time: float) -> None:
         """Store what a look that began at ``time`` found, unless something newer is known."""
         self._held.discard(uid)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
 from nodeagent.model import (
+    ContainerRuntimeStatus,
     ContainerState,
     PodLifecycleEvent,
     PodLifecycleEventType,
+    PodRuntimeStatus,
     PodUID,
     RuntimePod,
     SandboxState,
@@ -103,6 +107,53 @@ def announced_ids(old: RuntimePod | None, new: RuntimePod | None) -> frozenset[s
         return frozenset()
     steps = [*_steps(_containers(old), _containers(new)), *_steps(_sandboxes(old), _sandboxes(new))]
     return frozenset(id_ for id_, *step in steps if Seen.UNKNOWN not in step)
+
+
+def as_known(listed: RuntimePod, status: PodRuntimeStatus) -> RuntimePod:
+    """The pod as its record shows it after an inspection, to compare later lists with.
+
+    An inspection and the list that led to it may disagree: something has changed in between, or
+    the runtime answers oddly. Only the next list tells, so what the record holds counts: what a
+    list goes on showing and the record lacks is then looked at again.
+
+    Args:
+        listed: what the list has shown.
+        status: what the inspection has found.
+    """
+    details = {c.id: c for c in status.containers}
+    boxes = {s.id: s for s in status.sandboxes}
+    containers = tuple(
+        replace(c, state=_recorded(details[c.id], c.state))
+        for c in listed.containers
+        if c.id in details
+    )
+    sandboxes = tuple(
+        replace(s, state=boxes[s.id].state) for s in listed.sandboxes if s.id in boxes
+    )
+    known = replace(listed, containers=containers, sandboxes=sandboxes)
+    return listed if known == listed else known
+
+
+def _recorded(found: ContainerRuntimeStatus, listed: ContainerState) -> ContainerState:
+    # An end without its time is not all that there is to know about it, and what to believe of
+    # a state that is unknown is decided elsewhere.
+    early = found.state is ContainerState.EXITED and not found.finished_at
+    unknown = ContainerState.UNKNOWN in (listed, found.state)
+    return listed if early or unknown else found.state
+
+
+_SAID: Final = attrgetter("name", "attempt", "sandbox_id", "created_at", "image", "hash")
+
+
+def told_otherwise(old: RuntimePod | None, new: RuntimePod) -> bool:
+    """Whether a list says other things of a container or sandbox than its state."""
+    if old is None or old is new:
+        return False
+    containers = {c.id: _SAID(c) for c in old.containers}
+    sandboxes = {s.id: s.attempt for s in old.sandboxes}
+    return any(c.id in containers and containers[c.id] != _SAID(c) for c in new.containers) or any(
+        sandboxes.get(s.id, s.attempt) != s.attempt for s in new.sandboxes
+    )
 
 
 def _uid(old: RuntimePod | None, new: RuntimePod | None) -> PodUID | None:

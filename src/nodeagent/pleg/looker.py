@@ -19,7 +19,7 @@ from nodeagent.pleg.books import Books
 from nodeagent.pleg.cache import PodCache
 from nodeagent.pleg.calls import Lister, SupersededError, ask_runtime
 from nodeagent.pleg.errors import InspectionError
-from nodeagent.pleg.events import announced_ids
+from nodeagent.pleg.events import announced_ids, as_known
 from nodeagent.pleg.health import Trouble
 from nodeagent.pleg.metrics import PlegMetrics
 from nodeagent.pleg.settings import PlegSettings
@@ -276,7 +276,7 @@ class PodLooker:
             self._metrics.pod_relist_duration.observe(anyio.current_time() - began)
         pod.owes_sync |= pod.reinspect
         pod.reinspect = False
-        pod.inspected = target
+        pod.inspected = as_known(target, status)
         self._cache.set(pod.uid, keep_ips(status, self._cache.get(pod.uid)), view.at)
         self._finish(pod, view)
 
@@ -312,7 +312,7 @@ class PodLooker:
         pod.reinspect = False
         self._finish(pod, view)
         # Whoever asks must not take the old record, or none, for the present state.
-        self._cache.hold(pod.uid)
+        self._cache.put_off(pod.uid)
 
     def _finish(self, pod: TrackedPod, view: View) -> None:
         pod.seen_at = view.at

@@ -10,7 +10,7 @@ import anyio
 
 from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod, SandboxState
 from nodeagent.model.runtime import ContainerState
-from nodeagent.pleg.events import POD_SYNC, WAKING, compute_events
+from nodeagent.pleg.events import POD_SYNC, WAKING, compute_events, told_otherwise
 from nodeagent.pleg.health import DegradedPod, Trouble
 
 
@@ -109,7 +109,11 @@ class TrackedPod:
         if view.pod is None:
             return False
         again = self.reinspect or view.at >= self.doubted_until
-        return again or bool(compute_events(self.inspected, view.pod))
+        return (
+            again
+            or bool(compute_events(self.inspected, view.pod))
+            or told_otherwise(self.inspected, view.pod)
+        )
 
     def differs(self, view: View) -> bool:
         """Whether the cache is behind ``view``, a vanished pod included."""

@@ -73,7 +73,8 @@ class ScriptedLister:
     An inspection makes ``rounds`` calls.
 
     ``failing`` maps a call to what it raises; ``hanging`` maps a pod to an event that its
-    inspection waits for, and ``held_lists`` does the same for list calls.
+    inspection waits for, and ``held_lists`` does the same for list calls. ``odd`` maps a pod to
+    what its next inspection finds, once.
     """
 
     def __init__(self) -> None:
@@ -89,6 +90,7 @@ class ScriptedLister:
         self.failing: dict[str, Exception] = {}
         self.failing_pods: dict[str, Exception] = {}
         self.hanging: dict[str, anyio.Event] = {}
+        self.odd: dict[str, PodRuntimeStatus] = {}
         self.held_lists: anyio.Event | None = None
 
     def put(self, *pods: RuntimePod) -> None:
@@ -155,6 +157,6 @@ class ScriptedLister:
             for _ in range(self.rounds):
                 with watch("ContainerStatus"):
                     await anyio.sleep(self.latency)
-            return status_of(pod, self.address)
+            return self.odd.pop(pod.uid, None) or status_of(pod, self.address)
         finally:
             self.inspecting[pod.uid] -= 1

@@ -160,6 +160,25 @@ async def test_a_held_pod_is_exempt_from_the_global_time() -> None:
     await with_asker(cache, 2.0, script)
 
 
+async def test_neither_record_nor_error_of_a_pod_that_was_put_off_is_an_answer() -> None:
+    """docs/behaviour/pleg.md, "Cache", held pods."""
+    cache = PodCache()
+    cache.set(UID, status("old"), 1.0)
+    cache.set_error(UID, InspectionError(UID, "ContainerStatus", "broken"), 2.0)
+    cache.put_off(UID)
+    assert cache.get(UID) == status("old")
+
+    async def script(cache: PodCache, asker: Asker) -> None:
+        cache.update_time(10.0)
+        await settle()
+        assert asker.waits
+        cache.set(UID, status("new"), 11.0)
+        await settle()
+        assert asker.got == status("new")
+
+    await with_asker(cache, -1.0, script)
+
+
 async def test_a_waiter_gets_the_error_of_an_inspection_that_failed_since() -> None:
     """docs/behaviour/pleg.md, "Cache", errors."""
     cache = PodCache()

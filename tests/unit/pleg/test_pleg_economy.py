@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import anyio
 import pytest
-from tests.unit.pleg.pleg_builders import EXITED, NOT_READY, RUNNING, container, make_pod, sandbox
+from tests.unit.pleg.pleg_builders import (
+    CREATED,
+    EXITED,
+    NOT_READY,
+    RUNNING,
+    container,
+    make_pod,
+    sandbox,
+    status_of,
+)
 from tests.unit.pleg.pleg_ring import Ring, running
 
-from nodeagent.model import PodLifecycleEventType, PodUID, RuntimePod
+from nodeagent.model import PodLifecycleEventType, PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.rpc import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +76,58 @@ async def test_a_pod_that_dies_unwanted_is_inspected_once() -> None:
         assert ring.cache.get(PodUID("u")).containers[0].state is EXITED
         ring.lister.put(make_pod("u", sandbox("s-u", NOT_READY)))
         await anyio.sleep(3.0)
+        assert ring.lister.inspected == ["u", "u"]
+
+
+async def test_a_pod_whose_look_was_put_off_is_looked_at_also_for_a_new_worker() -> None:
+    """docs/behaviour/pleg.md, "Relist", nobody's dead, and "Cache", held pods."""
+    ring = Ring()
+    ring.wanted = set()
+    uid = PodUID("u")
+    ring.lister.put(dead("u"), live("v"))
+    async with running(ring):
+        with anyio.fail_after(1):
+            assert (await ring.cache.get_newer_than(uid, -math.inf)).containers
+        # What is known of it is old, and then wrong: its container is removed.
+        ring.lister.put(make_pod("u", sandbox("s-u", NOT_READY)))
+        await anyio.sleep(3.0)
+        assert ring.lister.inspected.count("u") == 1
+        assert ring.cache.get(uid).containers
+        with anyio.fail_after(1):
+            assert not (await ring.cache.get_newer_than(uid, -math.inf)).containers
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        PodRuntimeStatus(PodUID("u")),
+        status_of(make_pod("u", container("c-u", CREATED), sandbox("s-u"))),
+        status_of(make_pod("u", container("c-u", RUNNING), sandbox("s-u", NOT_READY))),
+    ],
+    ids=["nothing", "another state", "another sandbox state"],
+)
+async def test_what_the_list_goes_on_showing_is_looked_at_again(odd: PodRuntimeStatus) -> None:
+    """docs/behaviour/pleg.md, "Relist", disagreement."""
+    ring = Ring()
+    ring.lister.put(live("u"))
+    ring.lister.odd["u"] = odd
+    async with running(ring):
+        assert ring.cache.get(PodUID("u")) == odd
+        await anyio.sleep(3.0)
+        assert ring.cache.get(PodUID("u")) == status_of(live("u"))
+        assert ring.lister.inspected == ["u", "u"]
+
+
+async def test_a_container_with_another_name_is_looked_at() -> None:
+    """docs/behaviour/pleg.md, "Relist", disagreement."""
+    ring = Ring()
+    good = live("u")
+    (web,) = good.containers
+    ring.lister.put(replace(good, containers=(replace(web, name="", attempt=7),)))
+    async with running(ring):
+        ring.lister.put(good)
+        await anyio.sleep(3.0)
+        assert ring.cache.get(PodUID("u")) == status_of(good)
         assert ring.lister.inspected == ["u", "u"]
 
 

@@ -406,6 +406,20 @@ def test_gk6_rotated_siblings_go_with_a_log_and_an_empty_directory_too(tmp_path:
     remove_container_logs(directory / "11.log")
 
 
+@pytest.mark.anyio
+async def test_logs_of_names_that_lead_elsewhere_are_left_alone(
+    runtime: FakeRuntime, manager: RuntimeManager, collector: ContainerGC, tmp_path: Path
+) -> None:
+    await crash(runtime, manager, 1, tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "0.log").touch()
+    runtime.containers["c2"].config.labels["io.kubernetes.container.name"] = "../../elsewhere"
+    await collector.remove_container(ContainerID("c2"))
+    assert runtime.attempts("web") == [1]
+    assert (elsewhere / "0.log").exists()
+
+
 def test_lr2_gl2_links_lead_to_logs_and_go_when_they_dangle(tmp_path: Path) -> None:
     links, log = tmp_path / "links", tmp_path / "0.log"
     link_log(links, log, WEB, "web", "abc")
