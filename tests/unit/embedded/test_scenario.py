@@ -22,6 +22,9 @@ from nodeagent.testing.cri_configs import IMAGE, container_config, sandbox_confi
 
 pytestmark = pytest.mark.anyio
 
+# A filter that lets all pass: one plain call, where a list without a filter is fetched in parts.
+EVERYTHING = v1.ContainerFilter()
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "scenarios" / "bad-day.yaml"
 
 
@@ -336,7 +339,7 @@ timeline: [{at: 5s, cutStreams: {code: ABORTED, message: enough}}]
 """
     async with playing(text) as (_, client, _), client.get_container_events() as events:
         with pytest.raises(rpc.ResourceExhausted, match=r"vs\. 1024"):
-            await client.list_containers()
+            await client.list_containers(EVERYTHING)
         with pytest.raises(rpc.Aborted, match="enough"):
             await anext(events)
 
