@@ -1,6 +1,8 @@
 """Bad input gets a verdict and disturbs nothing that runs."""
 
+import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,3 +76,23 @@ def test_a_pod_with_an_unsupported_field_waits_and_names_the_field(lab: Lab, age
 
 def _names(field: str, view: PodView) -> bool:
     return field in view.container().message
+
+
+def test_what_is_mounted_over_the_manifests_is_seen_and_watched(
+    agent: Agent, tmp_path: Path
+) -> None:
+    agent.put("web", pod("web"))
+    before = agent.wait_pod("web")
+    over = tmp_path / "over"
+    over.mkdir()
+    (over / "web.yaml").write_text(pod("web"))
+    subprocess.run(["mount", "--bind", str(over), str(agent.manifests)], check=True)
+    try:
+        (over / "db.yaml").write_text(pod("db"))
+        agent.wait_pod("db")
+        agent.pod_stays("web", before)
+        (over / "db.yaml").unlink()
+        agent.wait_gone("db")
+    finally:
+        subprocess.run(["umount", str(agent.manifests)], check=True)
+    agent.pod_stays("web", before)

@@ -18,6 +18,7 @@ from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
+from nodeagent.urls import shown_url
 
 log = Log("cli")
 
@@ -277,7 +278,8 @@ def welcome_text(config: AgentConfig) -> str:
         tries.append(f"curl '{healthz}/debug/journal?since=1m'")
     if paths:
         tries.append(f"edit, break or delete a file in {paths} and watch this log")
-    what = f"runs the pods in {paths}" if paths else "runs, without any manifest directory"
+    where = " and ".join(p for p in (paths, shown_url(config.static_pod_url)) if p)
+    what = f"runs the pods in {where}" if where else "runs, without any manifest directory"
     ending = "are stopped too" if config.stop_pods_on_exit else "run on"
     lines = [
         f"nodeagent {__version__} {what}",

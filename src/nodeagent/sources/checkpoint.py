@@ -18,7 +18,7 @@ from nodeagent.sources.selection import InForce
 from nodeagent.sources.static_pod import make_static_pod
 from nodeagent.state_file import StateFile
 
-log = Log("source.file")
+log = Log("source")
 
 
 class ManifestCheckpoint:

@@ -126,7 +126,10 @@ class FileSource:
         self._watcher.read(anyio.current_time())
         seen = [_without(path, self._changed(path, number), now) for path in seen]
         supplying = {document.origin for document in self.selection.pods.values()}
-        files = await to_thread.run_sync(self._book.judge, seen, supplying, now)
+        # Large files take seconds, which nobody who ends the agent should wait for.
+        files = await to_thread.run_sync(
+            self._book.judge, seen, supplying, now, abandon_on_cancel=True
+        )
         waiting = {key: f.due for path in seen for f in path.files if f.due for key in f.keys}
         self._settling.end(number, waiting)
         next_look = self._next_look(now, seen)

@@ -28,6 +28,7 @@ class Source(Protocol):
     ) -> None:
         """Publish a snapshot at once (an empty one too) and after every change, until cancelled.
 
-        ``task_status.started()`` is called when the first look has been taken.
+        ``task_status.started()`` is called when the first look has been taken, or at once by a
+        source that others can keep waiting.
         """
         ...

@@ -131,7 +131,9 @@ class UrlSource:
             self._count("unchanged")
             return self._judged
         self._count("changed")
-        verdicts = await to_thread.run_sync(decode_manifest, answer.body or b"", self._origin.name)
+        verdicts = await to_thread.run_sync(
+            decode_manifest, answer.body or b"", self._origin.name, abandon_on_cancel=True
+        )
         self._digest, self._judged = digest, FileVerdicts(self._origin, tuple(verdicts))
         return self._judged
 

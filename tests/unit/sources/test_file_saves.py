@@ -384,3 +384,16 @@ async def test_many_files_that_come_one_after_another_all_arrive(tmp_path: Path)
         assert await run.silent(4)
         assert await run.silent()
         assert run.refusals() == ["7.yaml: empty: no documents"]
+
+
+@pytest.mark.realtime
+async def test_the_real_sed_on_the_real_clock_is_one_update(tmp_path: Path) -> None:
+    """sources.md, T2, T3."""
+    path = tmp_path / "web.yaml"
+    path.write_text(OLD)
+    async with running(tmp_path, period=1000) as run:
+        assert await run.next() == {"web-n1": "one"}
+        await anyio.run_process(["sed", "-i", "s/one/two/", str(path)])
+        assert await run.next() == {"web-n1": "two"}
+        assert await run.silent(1)
+        assert run.refusals() == []
