@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from nodeagent.aio import PatientLimiter
 from nodeagent.log import Log
-from nodeagent.model import PodUID
+from nodeagent.model import PodUID, RuntimePod
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.calls import Lister, cause_of
 from nodeagent.pleg.settings import PlegSettings
@@ -82,9 +82,10 @@ class EndProber:
                     continue
                 expected.pause *= _SLOWER
                 pod = self._books.find(uid)
-                if pod is None or id_ not in living_ids(pod.newest):
+                newest = None if pod is None else pod.newest
+                if pod is None or newest is None or id_ not in living_ids(newest):
                     return
-                if await self._has_ended(pod, id_):
+                if await self._has_ended(newest, id_):
                     self._look(pod)
                     return
         except Exception as error:  # noqa: BLE001 - the next relist finds it in any case
@@ -92,8 +93,7 @@ class EndProber:
         finally:
             del self._expected[id_]
 
-    async def _has_ended(self, pod: TrackedPod, id_: str) -> bool:
-        assert pod.newest is not None, "its ids are known"
+    async def _has_ended(self, pod: RuntimePod, id_: str) -> bool:
         async with self._slots.slot():
             with anyio.fail_after(self._timeout):
-                return await self._lister.has_ended(pod.newest, id_)
+                return await self._lister.has_ended(pod, id_)

@@ -65,7 +65,7 @@ class ImageFilesystem:
         """
         reply = await self._images.image_fs_info()
         places = [fs.fs_id.mountpoint for fs in reply.image_filesystems if fs.fs_id is not None]
-        if not places or not places[0]:
+        if not places or not places[0] or "\0" in places[0]:
             raise FileNotFoundError(2, "the runtime does not say where it keeps images")
         with anyio.fail_after(_TIMEOUT):
             # A disk that hangs must not hold up the agent: the thread is left behind instead.

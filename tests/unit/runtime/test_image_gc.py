@@ -557,3 +557,17 @@ def test_gi1_gi2_a_look_remembers_when_images_were_seen_and_used(
 )
 def test_gi2_names_are_compared_in_full(name: str, full: str) -> None:
     assert full_reference(name) == full
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["", "/ima\0ges"])
+async def test_a_place_that_cannot_be_one_is_an_error_like_others(place: str) -> None:
+    class Odd(Runtime):
+        async def image_fs_info(self) -> v1.ImageFsInfoResponse:
+            found = v1.FilesystemIdentifier(mountpoint=place)
+            return v1.ImageFsInfoResponse(image_filesystems=[v1.FilesystemUsage(fs_id=found)])
+
+    disk = ImageFilesystem(Odd())
+    with pytest.raises(OSError, match="does not say where it keeps images"):
+        await disk.usage()
+    assert await disk.used_bytes() is None
