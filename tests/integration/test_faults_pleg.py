@@ -10,7 +10,7 @@ import anyio
 import pytest
 from ring import FaultyRing, agent_on, faulty_ring, phase
 
-from nodeagent import parts
+from nodeagent import wiring
 from nodeagent.api import Pod
 from nodeagent.channels import Channel, SyncChannels, WhenFull
 from nodeagent.embedded import SimulatedBackend, populate
@@ -136,7 +136,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     def channels() -> SyncChannels:
         return SyncChannels(pleg=Channel("pleg", 1, WhenFull.COALESCE))
 
-    monkeypatch.setattr(parts, "SyncChannels", channels)
+    monkeypatch.setattr(wiring, "SyncChannels", channels)
 
 
 @pytest.mark.usefixtures("narrow")
