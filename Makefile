@@ -72,10 +72,10 @@ types: $(VENV)/.dev-ready
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev-ready
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/pytest -q -n auto tests/unit
 
 integration: $(VENV)/.dev-ready
-	$(BIN)/pytest -q tests/integration
+	$(BIN)/pytest -q -n auto tests/integration
 
 fuzz: $(VENV)/.dev-ready
 	$(BIN)/python scripts/fuzz.py --seconds $(FUZZ_SECONDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -63,9 +65,13 @@ def test_every_logger_lives_below_the_package() -> None:
 
 
 def test_nothing_is_configured_at_import() -> None:
-    kinds = [type(handler) for handler in logging.getLogger("nodeagent").handlers]
-    assert kinds == [logging.NullHandler]
-    assert logging.getLogger("nodeagent").propagate
+    # In a process of its own: other tests set up logging as commands do.
+    code = (
+        "import logging, nodeagent.agent; logger = logging.getLogger('nodeagent');"
+        "print([type(handler).__name__ for handler in logger.handlers], logger.propagate)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['NullHandler'] True\n"
 
 
 def test_an_event_carries_its_fields(kept: Kept) -> None:
