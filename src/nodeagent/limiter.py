@@ -2,7 +2,7 @@
 
 More at once is faster while each mostly waits, and slower when they fight for the processors
 and disks. So it is tried: while others wait for a turn, twice as many go at once, and it stays at
-that if more get done in the same time.
+that if each takes hardly longer for it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from typing import Final
 
 _WORTH: Final = 1.4
 """Doubling the number must bring this many times as much; else half of them only get in the way."""
+_FEW: Final = 3
+"""Durations that are enough to speak of a typical one."""
 
 
 @dataclass(order=True, slots=True)
@@ -59,15 +62,16 @@ class AdaptiveLimiter:
         return next(self._places)
 
     @asynccontextmanager
-    async def slot(self, place: int, *, counts: bool = True) -> AsyncIterator[None]:
+    async def slot(self, place: int, kind: str = "") -> AsyncIterator[None]:
         """Hold one slot.
 
         Args:
             place: who was given one earlier has its turn first.
-            counts: whether its end is one more thing done; what is only half of it does not.
+            kind: what is made; only things of one kind are expected to take the same time.
         """
         await self._acquire(place)
-        gave_up = False
+        loop, gave_up = asyncio.get_running_loop(), False
+        began, limit = loop.time(), self.limit
 
         def give_up() -> None:
             nonlocal gave_up
@@ -75,11 +79,11 @@ class AdaptiveLimiter:
             self.overdue += 1
             self._release()
 
-        timer = asyncio.get_running_loop().call_later(self._patience, give_up)
+        timer = loop.call_later(self._patience, give_up)
         try:
             yield
-            if counts:
-                self._learn()
+            if self._waiting and limit == self.limit:
+                self.limit = self._pace.next_limit(kind, loop.time() - began, limit, self._most)
         finally:
             timer.cancel()
             if gave_up:
@@ -118,41 +122,34 @@ class AdaptiveLimiter:
                 self._held += 1
                 waiter.turn.set_result(None)
 
-    def _learn(self) -> None:
-        """One more is done; whether others wait decides if that says anything."""
-        if self._waiting:
-            now = asyncio.get_running_loop().time()
-            self.limit = self._pace.next_limit(now, self.limit, self._most)
 
-
-@dataclass(slots=True)
 class _Pace:
-    """What was learned in one rush. No clock."""
+    """What was learned in one rush: how long things take with so many at once. No clock.
 
-    since: float | None = None
-    done: int = 0
-    before: tuple[int, float] | None = None
-    """The limit and the rate before the limit was last doubled."""
-    settled: bool = False
+    So many at once, each taking so long, are so many in a second. So twice as many are worth it
+    as long as each does not take much longer for that.
+    """
 
-    def next_limit(self, now: float, limit: int, most: int) -> int:
-        """Note that one is done at ``now``; the limit to go on with."""
-        if self.settled:
+    def __init__(self) -> None:
+        self._settled = False
+        self._taken: dict[str, list[float]] = {}
+        self._before: dict[str, float] = {}
+
+    def next_limit(self, kind: str, took: float, limit: int, most: int) -> int:
+        """Note how long something took that was made within ``limit``; the limit to go on with."""
+        if self._settled:
             return limit
-        if self.since is None:
-            self.since = now
+        taken = self._taken.setdefault(kind, [])
+        taken.append(took)
+        if len(taken) < max(_FEW, limit // 2):
             return limit
-        self.done += 1
-        if self.done < limit:
-            return limit
-        took = now - self.since
-        rate = self.done / took if took > 0 else float("inf")
-        self.since, self.done = now, 0
-        if self.before is not None and rate < _WORTH * self.before[1]:
-            self.settled = True
-            return self.before[0]
+        typical, before = statistics.median(taken), self._before.get(kind)
+        if before is not None and typical > before * 2 / _WORTH:
+            self._settled = True
+            return max(1, limit // 2)
         if limit >= most:
-            self.settled = True
+            self._settled = True
             return limit
-        self.before = limit, rate
+        self._before = {each: statistics.median(times) for each, times in self._taken.items()}
+        self._taken = {}
         return min(2 * limit, most)

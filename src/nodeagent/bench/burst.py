@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import anyio
@@ -23,8 +24,8 @@ from nodeagent.bench.manifests import manifest, write
 from nodeagent.bench.waiting import until
 from nodeagent.bench.watching import remove_pods, until_running
 
-START_LATENCY_S: Final = 0.05
-"""What StartContainer takes in the simulated runtime."""
+START_LATENCY_S: Final = MappingProxyType({"RunPodSandbox": 0.05, "StartContainer": 0.05})
+"""What it takes to start a sandbox and a container in the simulated runtime."""
 
 CONCURRENCIES: Final = (1, 2, 4, 8, 16)
 _REPEATS: Final = 3
@@ -60,7 +61,7 @@ async def run(
         msg = f"{pods} pods, {repeats} times: both must be at least 1"
         raise ValueError(msg)
     with work_dir() as base:
-        async with open_bed(base, place, {"StartContainer": START_LATENCY_S}) as bed:
+        async with open_bed(base, place, START_LATENCY_S) as bed:
             await _warm_up(base, bed)
             bare: dict[int, list[float]] = {each: [] for each in concurrencies}
             runs: list[_Run] = []

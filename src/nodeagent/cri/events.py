@@ -42,6 +42,8 @@ class Effect(enum.Enum):
     """It does not run any more."""
     GONE = "gone"
     """It is not listed any more."""
+    CREATED = "created"
+    """A container is listed, and will be started in a moment, of which there is an event too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,13 @@ class CRIEventFeed(EventStreamFeed):
 _EFFECTS: Final = {"CONTAINER_STOPPED_EVENT": Effect.ENDED, "CONTAINER_DELETED_EVENT": Effect.GONE}
 
 
+def _effect(event: v1.ContainerEventResponse, what: str) -> Effect:
+    sandbox = event.pod_sandbox_status
+    if what == "CONTAINER_CREATED_EVENT" and sandbox is not None:
+        return Effect.ANY if sandbox.id == event.container_id else Effect.CREATED
+    return _EFFECTS.get(what, Effect.ANY)
+
+
 def _hint(event: v1.ContainerEventResponse) -> RuntimeHint:
     sandbox = event.pod_sandbox_status
     uid = sandbox.metadata.uid if sandbox is not None and sandbox.metadata is not None else ""
@@ -193,6 +202,6 @@ def _hint(event: v1.ContainerEventResponse) -> RuntimeHint:
         container_id=event.container_id,
         sandbox_id=sandbox.id if sandbox is not None else "",
         what=what,
-        effect=_EFFECTS.get(what, Effect.ANY),
+        effect=_effect(event, what),
         at=event.created_at,
     )

@@ -7,10 +7,12 @@ what carries no pod UID label is not ours and is passed over (docs/behaviour/ple
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
+
+import anyio
 
 from nodeagent.aio import side_by_side
 from nodeagent.cri.inspection import (
@@ -33,6 +35,7 @@ from nodeagent.model import (
     SandboxID,
 )
 from nodeagent.proto.runtime import v1
+from nodeagent.rpc import RpcError
 
 POD_UID_LABEL: Final = "io.kubernetes.pod.uid"
 POD_NAME_LABEL: Final = "io.kubernetes.pod.name"
@@ -67,6 +70,60 @@ class _Part:
     value: RuntimeSandbox | RuntimeContainer
 
 
+_FEW: Final = 1
+"""Pods that are looked at one by one."""
+_NOT_LARGE: Final = 400
+"""Sandboxes and containers that are listed together with those that were asked for."""
+_PATIENCE: Final = 2.0
+"""Seconds after which a pod is looked at alone all the same."""
+
+
+class _Together:
+    """One look at all pods for everyone who has asked before it began.
+
+    Args:
+        look: looks at all pods.
+    """
+
+    def __init__(self, look: Callable[[], Awaitable[Mapping[PodUID, RuntimePod]]]) -> None:
+        self._look = look
+        self._next: _Look | None = None
+        self._looking = anyio.Lock()
+
+    async def look(self) -> Mapping[PodUID, RuntimePod] | None:
+        """What a look finds that begins from now on; None when whoever took it was cancelled.
+
+        Raises:
+            RpcError: a list call failed.
+        """
+        look = self._next
+        if look is not None:
+            await look.over.wait()
+            if look.error is not None:
+                raise type(look.error)(look.error.message, look.error.method)
+            return look.found
+        look = self._next = _Look()
+        try:
+            async with self._looking:
+                self._next = None
+                look.found = await self._look()
+        except RpcError as error:
+            look.error = error
+            raise
+        finally:
+            if self._next is look:
+                self._next = None
+            look.over.set()
+        return look.found
+
+
+@dataclass(slots=True)
+class _Look:
+    over: anyio.Event = field(default_factory=anyio.Event)
+    found: Mapping[PodUID, RuntimePod] | None = None
+    error: RpcError | None = None
+
+
 class PodLister:
     """Looks at the pods of one runtime; remembers its last look at all of them.
 
@@ -79,6 +136,8 @@ class PodLister:
         self._inspector = Inspector(runtime)
         self._parts: dict[int, _Part] = {}
         self._pods: Mapping[PodUID, RuntimePod] = MappingProxyType({})
+        self._alone = 0
+        self._together = _Together(self.list_pods)
 
     async def list_pods(self, watch: CallWatch = unwatched) -> Mapping[PodUID, RuntimePod]:
         """Look at all pods.
@@ -103,9 +162,25 @@ class PodLister:
     async def get_pod(self, uid: PodUID, watch: CallWatch = unwatched) -> RuntimePod | None:
         """Look at one pod; None when the runtime has nothing of it.
 
+        While several pods are looked at, those who come look at all pods together: two lists
+        of a node that is not large cost less than two of each.
+
         Raises:
             RpcError: a list call failed.
         """
+        if self._alone >= _FEW and len(self._parts) <= _NOT_LARGE:
+            together: Mapping[PodUID, RuntimePod] | None = None
+            with watch("ListContainers"), anyio.move_on_after(_PATIENCE):
+                together = await self._together.look()
+            if together is not None:
+                return together.get(uid)
+        self._alone += 1
+        try:
+            return await self._get_alone(uid, watch)
+        finally:
+            self._alone -= 1
+
+    async def _get_alone(self, uid: PodUID, watch: CallWatch) -> RuntimePod | None:
         labels: dict[str, str] = {POD_UID_LABEL: uid}
         sandboxes: Sequence[v1.PodSandbox] = ()
         containers: Sequence[v1.Container] = ()

@@ -38,8 +38,9 @@ from nodeagent.pleg.tracked import TrackedPod, View, all_ids, is_alive
 
 log: Final = Log("pleg")
 
-_GONE_DELAY: Final = 0.25
-"""Seconds to collect removals in: garbage goes one by one, and nobody waits for it."""
+_LATER: Final = 0.25
+"""Seconds to collect in what nobody waits for: garbage that goes one by one, and containers that
+were created and will be started in a moment."""
 _BEGUN_DELAY: Final = 0.02
 """Seconds to wait for our own call to return, when what it does was announced meanwhile."""
 _LEAST_REST: Final = 0.05
@@ -170,8 +171,8 @@ class Pleg:
         if hint.container_id not in all_ids(pod.newest):
             # It may come and go before anyone sees it.
             pod.hinted_at = anyio.current_time()
-        if hint.effect is Effect.GONE:
-            self._looker.ask_within(uid, _GONE_DELAY)
+        if hint.effect in (Effect.GONE, Effect.CREATED):
+            self._looker.ask_within(uid, _LATER)
             return
         pause = _END_PAUSES.get(hint.effect)
         if pause is not None and self._looker.tasks is not None:

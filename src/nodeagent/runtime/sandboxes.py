@@ -188,7 +188,7 @@ class SandboxMaker:
         self, uid: PodUID, config: v1.PodSandboxConfig, handler: str, place: int
     ) -> SandboxID:
         context = self._context
-        async with context.limiter.slot(place, counts=False):
+        async with context.limiter.slot(place, "sandbox"):
             context.records.begin_sandbox(uid)
             try:
                 sandbox = await linger(

@@ -116,7 +116,7 @@ class ContainerStarter:
             ContainerStartError: it does not run; the reason says which step failed.
         """
         began = anyio.current_time()
-        async with self._context.limiter.slot(request.place):
+        async with self._context.limiter.slot(request.place, "container"):
             created = await self._create(request, image)
             if created is not None:
                 await self._run(request, created, began)
@@ -265,7 +265,7 @@ class ContainerStarter:
             attempt=attempt,
         )
         context.say(pod, "Normal", "Created", f"Created container {container.name}", container.name)
-        context.acted(request.uid, "container created")
+        # Nobody has to look yet: it is started at once, or said to have failed.
         return ContainerID(created)
 
     async def _sources(self, request: StartRequest) -> EnvironmentSources:

@@ -68,7 +68,7 @@ async def test_who_came_first_goes_first_also_with_a_second_thing() -> None:
 
     async def pod(name: str, place: int) -> None:
         for part in ("sandbox", "container"):
-            async with limiter.slot(place, counts=part == "container"):
+            async with limiter.slot(place, part):
                 await anyio.sleep(1)
                 order.append(f"{name} {part}")
 
@@ -165,14 +165,28 @@ async def test_an_error_of_the_holder_is_no_progress_and_frees_the_slot() -> Non
 @given(
     st.integers(1, 8),
     st.integers(1, 64),
-    st.lists(st.floats(0, 10, allow_nan=False), max_size=300),
+    st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 10)), max_size=300),
 )
 def test_the_limit_stays_between_the_least_and_the_most(
-    least: int, most: int, pauses: list[float]
+    least: int, most: int, taken: list[tuple[str, float]]
 ) -> None:
     most = max(least, most)
-    pace, limit, now = _Pace(), least, 0.0
-    for pause in pauses:
-        now += pause
-        limit = pace.next_limit(now, limit, most)
+    pace, limit = _Pace(), least
+    for kind, took in taken:
+        limit = pace.next_limit(kind, took, limit, most)
         assert least <= limit <= most
+
+
+def test_only_things_of_one_kind_are_compared() -> None:
+    pace, limit = _Pace(), 4
+    for _ in range(3):
+        limit = pace.next_limit("quick", 0.1, limit, 64)
+    assert limit == 8
+    for _ in range(4):
+        limit = pace.next_limit("slow", 9.0, limit, 64)
+    assert limit == 16
+    for _ in range(8):
+        limit = pace.next_limit("slow", 14.0, limit, 64)
+    assert limit == 8
+    for _ in range(50):
+        assert pace.next_limit("slow", 1.0, limit, 64) == 8
