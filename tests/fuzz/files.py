@@ -88,11 +88,14 @@ class _Meddler:
         self._path().unlink()
 
     def link(self) -> None:
-        target = self._root / "out" / self._rng.choice(_NAMES)
-        target.write_text(self._text())
         path = self._path()
+        soft = self._rng.random() < 0.5
+        # What is written by another hard link's name makes no event here, so nobody does that.
+        name = self._rng.choice(_NAMES) if soft else f"hard{self._count}"
+        target = self._root / "out" / name
+        target.write_text(self._text())
         path.unlink(missing_ok=True)
-        if self._rng.random() < 0.5:
+        if soft:
             path.symlink_to(target)
         else:
             path.hardlink_to(target)
