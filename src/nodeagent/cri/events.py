@@ -10,12 +10,13 @@ import enum
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
 from nodeagent.aio import jitter
+from nodeagent.cri.encoded_events import EventFacts, read_event
 from nodeagent.log import Log
 from nodeagent.rpc import RpcError, Unimplemented
 
@@ -166,11 +167,21 @@ class EventStreamFeed:
         self._pause = _FIRST_PAUSE
 
 
+@runtime_checkable
+class EncodedEvents(Protocol):
+    """A runtime that gives its container events as they came, for who needs little of them."""
+
+    def encoded_container_events(self) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open the stream of encoded ContainerEventResponse messages."""
+        ...
+
+
 class CRIEventFeed(EventStreamFeed):
     """The runtime's own GetContainerEvents.
 
     Args:
-        runtime: the runtime to listen to.
+        runtime: the runtime to listen to; one that has :class:`EncodedEvents` is asked for these,
+            because an event holds all that is known of its pod, and a hint needs four fields.
     """
 
     def __init__(self, runtime: RuntimeService) -> None:
@@ -179,29 +190,39 @@ class CRIEventFeed(EventStreamFeed):
 
     @asynccontextmanager
     async def _stream(self) -> AsyncIterator[AsyncIterator[RuntimeHint]]:
+        if isinstance(self._runtime, EncodedEvents):
+            async with self._runtime.encoded_container_events() as encoded:
+                yield (_hint(read_event(data)) async for data in encoded)
+            return
         async with self._runtime.get_container_events() as events:
-            yield (_hint(event) async for event in events)
+            yield (_hint(_facts(event)) async for event in events)
 
 
 _EFFECTS: Final = {"CONTAINER_STOPPED_EVENT": Effect.ENDED, "CONTAINER_DELETED_EVENT": Effect.GONE}
 
 
-def _effect(event: v1.ContainerEventResponse, what: str) -> Effect:
+def _facts(event: v1.ContainerEventResponse) -> EventFacts:
     sandbox = event.pod_sandbox_status
-    if what == "CONTAINER_CREATED_EVENT" and sandbox is not None:
-        return Effect.ANY if sandbox.id == event.container_id else Effect.CREATED
-    return _EFFECTS.get(what, Effect.ANY)
-
-
-def _hint(event: v1.ContainerEventResponse) -> RuntimeHint:
-    sandbox = event.pod_sandbox_status
-    uid = sandbox.metadata.uid if sandbox is not None and sandbox.metadata is not None else ""
-    what = event.container_event_type.name or str(int(event.container_event_type))
-    return RuntimeHint(
-        pod_uid=uid,
+    metadata = None if sandbox is None else sandbox.metadata
+    kind = event.container_event_type
+    return EventFacts(
         container_id=event.container_id,
-        sandbox_id=sandbox.id if sandbox is not None else "",
-        what=what,
-        effect=_effect(event, what),
+        kind=kind.name or str(int(kind)),
         at=event.created_at,
+        sandbox_id="" if sandbox is None else sandbox.id,
+        pod_uid="" if metadata is None else metadata.uid,
+    )
+
+
+def _hint(event: EventFacts) -> RuntimeHint:
+    effect = _EFFECTS.get(event.kind, Effect.ANY)
+    if event.kind == "CONTAINER_CREATED_EVENT" and event.sandbox_id not in ("", event.container_id):
+        effect = Effect.CREATED
+    return RuntimeHint(
+        pod_uid=event.pod_uid,
+        container_id=event.container_id,
+        sandbox_id=event.sandbox_id,
+        what=event.kind,
+        effect=effect,
+        at=event.at,
     )

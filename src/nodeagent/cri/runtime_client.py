@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from nodeagent.cri import methods, verify
+from nodeagent.cri.caller import Raw
 from nodeagent.cri.interned import InternTable
 from nodeagent.cri.whole_lists import CONTAINERS, SANDBOXES, UID_LABEL, WholeList
 from nodeagent.proto.runtime import v1
@@ -285,5 +286,13 @@ class RuntimeClient:
         """See :class:`nodeagent.cri.RuntimeService`."""
         async with self._runtime.stream(
             methods.GET_CONTAINER_EVENTS, v1.GetEventsRequest(), v1.ContainerEventResponse
+        ) as events:
+            yield events
+
+    @asynccontextmanager
+    async def encoded_container_events(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See :class:`nodeagent.cri.events.EncodedEvents`."""
+        async with self._runtime.stream(
+            methods.GET_CONTAINER_EVENTS, v1.GetEventsRequest(), Raw
         ) as events:
             yield events

@@ -9,6 +9,9 @@ field of another kind than its message says, which it would take as it comes, is
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
@@ -78,6 +81,7 @@ _REPEATED: Final = {
     betterproto2.TYPE_INT64: _NUMBERS,
     betterproto2.TYPE_ENUM: _NUMBERS,
 }
+_ANNOTATION: Final = re.compile(r"(?:list\[)?([A-Za-z_][\w.]*)\]?(?: \| None)?")
 _KEY: Final = 1 << 3 | 2
 _VALUE: Final = 2 << 3 | 2
 _2_63: Final = 1 << 63
@@ -213,18 +217,20 @@ def _goes_by_its_fields(cls: type[Any]) -> bool:
 
 
 def _study(cls: type[Any]) -> _Plan:
-    about = cls._betterproto
     plan = _Plan(cls)
     for name, default in vars(cls()).items():
         if isinstance(default, list | dict):
             plan.fresh.append((name, type(default)))
         else:
             plan.defaults[name] = default
-    for name, meta in about.meta_by_field_name.items():
-        kind, sub = _kind(meta), about.cls_by_field.get(name)
+    for each in dataclasses.fields(cls):
+        name, meta = each.name, each.metadata["betterproto"]
+        kind, sub = _kind(meta), None
         wire = 2 if kind >= _STRING else 0
         tag = meta.number << 3 | wire
         presence = meta.optional or bool(meta.group) or kind == _MESSAGE
+        if meta.proto_type in (betterproto2.TYPE_MESSAGE, betterproto2.TYPE_ENUM):
+            sub = _class_named(cls, name, each.type)
         if meta.proto_type == betterproto2.TYPE_ENUM:
             sub = _members(sub)
         inner = _SINGLE.get(meta.proto_type, kind)
@@ -233,6 +239,18 @@ def _study(cls: type[Any]) -> _Plan:
         plan.numbers.add(meta.number)
         plan.fields.append(one)
     return plan
+
+
+def _class_named(cls: type[Any], name: str, annotation: Any) -> Any:
+    """The class of a field's values, by the annotation as the generated code writes it.
+
+    betterproto2 would evaluate the annotations of the whole class for each field.
+    """
+    match = _ANNOTATION.fullmatch(annotation) if isinstance(annotation, str) else None
+    found: Any = sys.modules[cls.__module__]
+    for part in match[1].split(".") if match else ():
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else cls._betterproto.cls_by_field[name]
 
 
 def _kind(meta: Any) -> int:

@@ -8,6 +8,7 @@ status says which (docs/behaviour/runtime.md, "Unsupported fields").
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -249,17 +250,24 @@ def _walk(value: Any, path: str) -> Iterator[str]:
         for index, item in enumerate(value):
             yield from _walk(item, f"{path}[{index}]")
         return
-    rules = RULES[type(value)]
-    for field in msgspec.structs.fields(type(value)):
+    kind: Any = type(value)
+    for field, rule in _ruled_fields(kind):
         content = getattr(value, field.name)
         if content == field.default or _empty(content):
             continue
-        rule = rules.get(field.name, _UNSUPPORTED)
         where = f"{path}.{field.encode_name}"
         if rule is _INSIDE:
             yield from _walk(content, where)
         elif rule is _UNSUPPORTED or (callable(rule) and not rule(content)):
             yield where
+
+
+@functools.cache
+def _ruled_fields(kind: type[Any]) -> tuple[tuple[msgspec.structs.FieldInfo, Any], ...]:
+    """The fields of a type, each with what is done about it. To find them out takes long."""
+    rules = RULES[kind]
+    fields = msgspec.structs.fields(kind)
+    return tuple((field, rules.get(field.name, _UNSUPPORTED)) for field in fields)
 
 
 def _empty(content: object) -> bool:
