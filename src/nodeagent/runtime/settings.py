@@ -18,8 +18,11 @@ def _no_cgroup_parent(_: Pod) -> str:
 
 
 def default_concurrency() -> int:
-    """Sandboxes and containers made side by side: twice the cores."""
-    return 2 * (os.cpu_count() or 1)
+    """Sandboxes and containers made side by side at first: four for each core, at most 32.
+
+    Two for each are as fast with containerd, and slower with runtimes that wait more.
+    """
+    return min(4 * (os.cpu_count() or 1), 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
