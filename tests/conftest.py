@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,16 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.node.get_closest_marker("realtime") is not None:
         return "asyncio", {}
     return "asyncio", {"loop_factory": VirtualTimeLoop}
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Generator[None]:
+    """Commands set up the package's logging; the next test finds it as this one did."""
+    logger = logging.getLogger("nodeagent")
+    before = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
