@@ -1,5 +1,6 @@
 """Pulls that work, pulls that cannot, and what the pull policies mean."""
 
+import itertools
 import json
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,9 @@ from tests.e2e.lab.views import PodView
 from tests.e2e.lab.waiting import until
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
+
+
+_NUMBERS = itertools.count()
 
 
 def _fresh_image(lab: Lab, name: str) -> images.Image:
@@ -100,9 +104,10 @@ def test_a_name_that_is_no_image_name_is_called_that(lab: Lab, agent: Agent) -> 
 
 @pytest.fixture
 def private(lab: Lab) -> str:
-    """An image of a repository that only one login may see."""
-    lab.registry.demand("e2e/private", "jane", "secret")
-    return lab.registry.push("e2e/private:1", _fresh_image(lab, "private"))
+    """An image of a repository that only one login may see, and that no other test has pulled."""
+    name = f"private{next(_NUMBERS)}"
+    lab.registry.demand(f"e2e/{name}", "jane", "secret")
+    return lab.registry.push(f"e2e/{name}:1", _fresh_image(lab, name))
 
 
 def test_a_registry_that_demands_a_login_refuses_without_one(agent: Agent, private: str) -> None:
@@ -122,7 +127,7 @@ def test_the_docker_configuration_of_the_node_opens_it(
     assert "secret" not in agent.log_tail(10**6)
     (record,) = (agent.root_dir / "image_manager" / "pulled").iterdir()
     mapping = json.loads(record.read_bytes())["credentialMapping"]
-    assert mapping == {f"{host}/e2e/private": {"nodePodsAccessible": True}}
+    assert mapping == {private.removesuffix(":1"): {"nodePodsAccessible": True}}
 
 
 def test_a_credential_provider_opens_it_and_is_asked_once(
@@ -158,7 +163,7 @@ def test_a_credential_provider_opens_it_and_is_asked_once(
         agent.put("second", pod("second", container(image=private, imagePullPolicy="Always")))
         agent.wait_pod("second")
         assert asked.read_text().count("CredentialProviderRequest") == 1
-        assert f'"image":"{host}/e2e/private"' in asked.read_text()
+        assert f'"image":"{private.removesuffix(":1")}"' in asked.read_text()
 
 
 def test_a_registry_that_limits_the_rate_is_asked_again_later(lab: Lab, agent: Agent) -> None:
