@@ -23,6 +23,7 @@ IntOrString: TypeAlias = int | str
 # Acronyms keep their capitals in JSON, and Kubernetes is not regular about it (podIP, but
 # httpGet), so the irregular names are listed whole.
 _IRREGULAR_NAMES: Final = {
+    "boot_id": "bootID",
     "cluster_ip": "clusterIP",
     "container_id": "containerID",
     "continue_": "continue",
@@ -35,13 +36,18 @@ _IRREGULAR_NAMES: Final = {
     "host_ips": "hostIPs",
     "host_pid": "hostPID",
     "image_id": "imageID",
+    "machine_id": "machineID",
     "pd_id": "pdID",
+    "pod_cidr": "podCIDR",
+    "pod_cidrs": "podCIDRs",
     "pod_ip": "podIP",
     "pod_ips": "podIPs",
+    "provider_id": "providerID",
     "resource_id": "resourceID",
     "scale_io": "scaleIO",
     "set_hostname_as_fqdn": "setHostnameAsFQDN",
     "storage_policy_id": "storagePolicyID",
+    "system_uuid": "systemUUID",
     "target_wwns": "targetWWNs",
     "volume_id": "volumeID",
 }
