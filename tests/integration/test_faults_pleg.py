@@ -10,7 +10,6 @@ import anyio
 import pytest
 from ring import FaultyRing, agent_on, faulty_ring, phase
 
-from nodeagent import wiring
 from nodeagent.api import Pod
 from nodeagent.channels import Channel, SyncChannels, WhenFull
 from nodeagent.embedded import SimulatedBackend, populate
@@ -29,6 +28,7 @@ from nodeagent.testing import (
     make_pod,
     serve_faulty,
 )
+from nodeagent.wiring import ring as wiring
 
 pytestmark = pytest.mark.anyio
 

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from nodeagent._version import __version__
 from nodeagent.aio import leaves
+from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
@@ -29,6 +30,7 @@ _FLAG_OF: Final[Mapping[str, str]] = {
     "node_name": "hostname-override",
     "read_only_address": "address",
     "registry_pull_qps": "registry-qps",
+    "event_record_qps": "event-qps",
     "image_gc_high_threshold_percent": "image-gc-high-threshold",
     "image_gc_low_threshold_percent": "image-gc-low-threshold",
     "image_minimum_gc_age": "minimum-image-ttl-duration",
@@ -134,6 +136,7 @@ def flag_of(field: str) -> str:
     default="",
     help="Where the programs of credential providers lie.",
 )
+@cluster_options
 @garbage_options
 @click.option(
     "--container-log-max-size",

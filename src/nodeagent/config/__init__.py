@@ -3,17 +3,20 @@
 from nodeagent.config.agent_config import (
     DEFAULT_ENDPOINT,
     AgentConfig,
-    ConfigError,
     default_node_name,
 )
+from nodeagent.config.cluster_settings import ClusterSettings, RequestLimits
+from nodeagent.config.errors import ConfigError
 from nodeagent.config.kubelet_file import KubeletConfiguration, load_kubelet_file
 from nodeagent.config.proxy import environment_proxy
 
 __all__ = [
     "DEFAULT_ENDPOINT",
     "AgentConfig",
+    "ClusterSettings",
     "ConfigError",
     "KubeletConfiguration",
+    "RequestLimits",
     "default_node_name",
     "environment_proxy",
     "load_kubelet_file",

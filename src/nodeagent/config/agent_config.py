@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from nodeagent.config.cluster_settings import ClusterSettings
+from nodeagent.config.errors import ConfigError
 from nodeagent.urls import shown_url, url_fault
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
@@ -39,24 +41,16 @@ _HEADER_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _NODE_NAME_LENGTH: Final = 253
 
 
-class ConfigError(ValueError):
-    """A setting that cannot be used: names it, its value, and what is allowed."""
-
-    def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field}={value}: {allowed}")
-        self.field = field
-        self.value = value
-        self.allowed = allowed
-
-
 def default_node_name() -> str:
     """The machine's host name in lower case, as the kubelet names its node."""
     return socket.gethostname().strip().lower() or "localhost"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentConfig:
+class AgentConfig(ClusterSettings):
     """Everything a :class:`nodeagent.NodeAgent` needs to know.
+
+    What concerns a cluster is described in :class:`ClusterSettings`.
 
     Attributes:
         static_pod_path: a manifest directory or file, or several of them.
@@ -180,6 +174,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_cluster()
         self._check_endpoint("container_runtime_endpoint", self.container_runtime_endpoint)
         if self.image_service_endpoint:
             self._check_endpoint("image_service_endpoint", self.image_service_endpoint)
@@ -345,6 +340,11 @@ class AgentConfig:
         if self.container_runtime_endpoint not in _EMBEDDED:
             return ""
         return self.container_runtime_endpoint.partition(":")[2] or "process"
+
+    @property
+    def certificates_dir(self) -> Path:
+        """Where certificates and keys are kept."""
+        return Path(self.cert_dir) if str(self.cert_dir) else Path(self.root_dir) / "pki"
 
     @property
     def pulls_serialized(self) -> bool:

@@ -18,7 +18,8 @@ from nodeagent.api.decode import decode_node
 from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.api.splitting import load_documents
-from nodeagent.config.agent_config import AgentConfig, ConfigError
+from nodeagent.config.agent_config import AgentConfig
+from nodeagent.config.errors import ConfigError
 from nodeagent.duration import format_duration, parse_duration
 
 MAX_VERBOSITY: Final = 10
@@ -31,6 +32,8 @@ _DURATIONS: Final = (
     "image_minimum_gc_age",
     "image_maximum_gc_age",
     "container_log_monitor_interval",
+    "node_status_update_frequency",
+    "node_status_report_frequency",
 )
 _SIZES: Final = ("container_log_max_size",)
 _PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
@@ -96,6 +99,15 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     seccomp_default: bool | None = None
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     cpu_cfs_quota: bool | None = msgspec.field(name="cpuCFSQuota", default=None)
+    rotate_certificates: bool | None = None
+    register_node: bool | None = None
+    kube_api_qps: int | None = msgspec.field(name="kubeAPIQPS", default=None)
+    kube_api_burst: int | None = msgspec.field(name="kubeAPIBurst", default=None)
+    event_record_qps: int | None = msgspec.field(name="eventRecordQPS", default=None)
+    event_burst: int | None = None
+    node_status_update_frequency: str = ""
+    node_status_report_frequency: str = ""
+    node_lease_duration_seconds: int | None = None
     logging: _Logging = _Logging()
 
 
@@ -152,6 +164,10 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
             settings[name] = _duration(path, name, settings[name])
             if settings[name] == 0:
                 del settings[name]
+    if updated := settings.get("node_status_update_frequency"):
+        settings.setdefault("node_status_report_frequency", updated)
+    if settings.get("node_lease_duration_seconds") == 0:
+        del settings["node_lease_duration_seconds"]
     for name in _SIZES:
         if name in settings:
             settings[name] = _size(path, name, settings[name])

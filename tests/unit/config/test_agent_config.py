@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, default_node_name
+from nodeagent.config import (
+    DEFAULT_ENDPOINT,
+    AgentConfig,
+    ClusterSettings,
+    ConfigError,
+    RequestLimits,
+    default_node_name,
+)
 from nodeagent.config.agent_config import VERIFICATION_POLICIES
 
 
@@ -59,6 +66,30 @@ def test_the_settings_of_credential_providers_go_together(given: str, missing: s
         AgentConfig(**{given: Path("/etc/x")})  # type: ignore[arg-type]
     assert caught.value.field == missing
     assert caught.value.allowed == f"is needed with {given.replace('_', '-')}"
+
+
+def test_an_agent_without_a_kubeconfig_stands_alone() -> None:
+    assert AgentConfig().standalone
+    assert not AgentConfig(kubeconfig=Path("/etc/kubernetes/kubelet.conf")).standalone
+
+
+def test_certificates_are_kept_with_the_rest_unless_told_otherwise() -> None:
+    assert AgentConfig(root_dir="/r").certificates_dir == Path("/r/pki")
+    assert AgentConfig(root_dir="/r", cert_dir="/c").certificates_dir == Path("/c")
+
+
+def test_limits_of_requests() -> None:
+    config = AgentConfig()
+    assert config.api_limits == config.event_limits == RequestLimits(50, 100)
+    config = AgentConfig(kube_api_qps=0, kube_api_burst=0, event_record_qps=0, event_burst=0)
+    assert config.api_limits == RequestLimits(50, 100)
+    assert config.event_limits == RequestLimits(0, 100)
+
+
+def test_a_report_of_life_is_given_up_when_the_next_one_is_due() -> None:
+    assert AgentConfig().heartbeat_timeout == 10.0
+    config = AgentConfig(node_status_update_frequency=60.0, node_lease_duration_seconds=40)
+    assert config.heartbeat_timeout == 40.0
 
 
 def test_settings_are_frozen() -> None:
@@ -132,6 +163,18 @@ REFUSED: list[tuple[str, Any, str]] = [
         "goes with the embedded runtime only (container_runtime_endpoint=embedded)",
     ),
     ("pod_logs_dir", "", "must be a directory"),
+    (
+        "bootstrap_kubeconfig",
+        "/etc/b",
+        "needs kubeconfig, the file in which the credential it obtains is kept",
+    ),
+    ("kube_api_qps", -1, "must not be negative"),
+    ("kube_api_burst", -1, "must not be negative"),
+    ("event_record_qps", -1, "must not be negative"),
+    ("event_burst", -1, "must not be negative"),
+    ("node_status_update_frequency", 0.0, "must be longer than 0 seconds"),
+    ("node_status_report_frequency", 0.0, "must be longer than 0 seconds"),
+    ("node_lease_duration_seconds", 0, "must be greater than 0"),
 ]
 
 
@@ -306,7 +349,7 @@ def test_a_link_is_kept_as_it_is_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    text = inspect.cleandoc(AgentConfig.__doc__ or "")
+    text = "".join(inspect.cleandoc(c.__doc__ or "") for c in (AgentConfig, ClusterSettings))
     for field in dataclasses.fields(AgentConfig):
         assert f"\n    {field.name}: " in text
 

@@ -64,6 +64,15 @@ clusterDomain: cluster.local
 seccompDefault: true
 allowedUnsafeSysctls: [net.core.somaxconn, kernel.msg*]
 cpuCFSQuota: false
+rotateCertificates: true
+registerNode: false
+kubeAPIQPS: 10
+kubeAPIBurst: 20
+eventRecordQPS: 0
+eventBurst: 30
+nodeStatusUpdateFrequency: 5s
+nodeStatusReportFrequency: 1m
+nodeLeaseDurationSeconds: 20
 logging: {format: json, verbosity: 4}
 """,
     )
@@ -103,6 +112,15 @@ logging: {format: json, verbosity: 4}
         "seccomp_default": True,
         "allowed_unsafe_sysctls": ("net.core.somaxconn", "kernel.msg*"),
         "cpu_cfs_quota": False,
+        "rotate_certificates": True,
+        "register_node": False,
+        "kube_api_qps": 10,
+        "kube_api_burst": 20,
+        "event_record_qps": 0,
+        "event_burst": 30,
+        "node_status_update_frequency": 5.0,
+        "node_status_report_frequency": 60.0,
+        "node_lease_duration_seconds": 20,
         "logging_format": "json",
         "verbosity": 4,
     }
@@ -137,6 +155,7 @@ syncFrequency: 0s
         "cluster_dns": ("10.96.0.10",),
         "healthz_bind_address": "127.0.0.1",
         "healthz_port": 10248,
+        "rotate_certificates": True,
         "static_pod_path": Path("/etc/kubernetes/manifests"),
         "verbosity": 0,
     }
@@ -146,9 +165,19 @@ syncFrequency: 0s
         "cpuManagerReconcilePeriod",
         "logging.flushFrequency",
         "logging.options",
-        "rotateCertificates",
     ):
         assert f"{field}: not acted on by this version" in told
+
+
+def test_a_state_is_reported_as_often_as_it_is_looked_at_when_only_that_is_said(
+    tmp_path: Path,
+) -> None:
+    assert load(tmp_path, "nodeStatusUpdateFrequency: 4s\n").settings == {
+        "node_status_update_frequency": 4.0,
+        "node_status_report_frequency": 4.0,
+    }
+    text = "nodeStatusUpdateFrequency: 0s\nnodeStatusReportFrequency: 0s\n"
+    assert load(tmp_path, text + "nodeLeaseDurationSeconds: 0\n").settings == {}
 
 
 def test_zero_ports_and_counts_count(tmp_path: Path) -> None:

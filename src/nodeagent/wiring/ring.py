@@ -22,7 +22,7 @@ from nodeagent.journal import Journal
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import JournalEvents, RuntimeState
 from nodeagent.parts import Parts
-from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PlegSettings, PodCache
+from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
 from nodeagent.pods.admission import admission
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
@@ -38,7 +38,6 @@ from nodeagent.pods.workers import PodWorkers
 from nodeagent.probes import ProbeManager, ProbeMetrics, make_prober
 from nodeagent.runtime.garbage_wiring import (
     Node,
-    container_logs_dir,
     make_container_gc,
     make_image_gc,
     make_log_rotation,
@@ -49,14 +48,15 @@ from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
-from nodeagent.runtime.settings import HostFacts, ImageSettings, RuntimeSettings
+from nodeagent.runtime.settings import HostFacts
 from nodeagent.runtime.sysctls import forbidden_sysctl
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
-from nodeagent.server import HealthChecks, checks
-from nodeagent.sources import FileSource, PodMux, PodStorage, Source, UrlSource
+from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
+from nodeagent.wiring.health import health_checks
+from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
 
 def build_parts(
@@ -89,7 +89,7 @@ def build_parts(
         channels.pleg,
         registry=registry,
         journal=journal,
-        settings=_pleg_settings(config),
+        settings=pleg_settings(config),
         clock=clock,
         wanted=lambda uid: manager.get_by_uid(uid) is not None or workers.is_known(uid),
     )
@@ -98,7 +98,7 @@ def build_parts(
         pleg,
         metrics=EventMetrics(registry),
         journal=journal,
-        settings=_pleg_settings(config),
+        settings=pleg_settings(config),
         clock=clock,
     )
     pleg.audit_with(watch)
@@ -114,7 +114,7 @@ def build_parts(
         registry=registry,
         clock=clock,
     )
-    settings = _runtime_settings(config, root, node_address)
+    settings = runtime_settings(config, root, node_address)
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -275,9 +275,7 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        checks=_health_checks(
-            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint
-        ),
+        checks=health_checks(loop, pleg, workers, runtime_state, ready, names, sources, checkpoint),
         journal=journal,
         registry=registry,
     )
@@ -293,79 +291,3 @@ def _count_tasks(registry: CollectorRegistry) -> None:
     loop = asyncio.get_running_loop()
     gauge = Gauge("nodeagent_tasks", "Tasks of the agent's event loop", registry=registry)
     gauge.set_function(lambda: len(asyncio.all_tasks(loop)))
-
-
-def _health_checks(
-    loop: SyncLoop,
-    pleg: Pleg,
-    workers: PodWorkers,
-    state: RuntimeState,
-    ready: SourcesReady,
-    names: frozenset[str],
-    sources: Sequence[Source],
-    checkpoint: Checkpointer,
-) -> HealthChecks:
-    def problems() -> dict[str, str]:
-        found: dict[str, str] = {}
-        for source in sources:
-            if isinstance(source, FileSource | UrlSource):
-                found.update(source.problems())
-        return found
-
-    def refused() -> dict[str, str]:
-        found: dict[str, str] = {}
-        if checkpoint.trouble:
-            found[checkpoint.file.path.name] = checkpoint.trouble
-        for source in sources:
-            if isinstance(source, FileSource):
-                found.update(source.refused())
-        return found
-
-    return HealthChecks(
-        [
-            checks.ping(),
-            checks.sync_loop(loop.healthy, lambda: loop.last_turn),
-            checks.pleg(pleg.healthy),
-            checks.runtime(state.errors, lambda: state.failing_since),
-            checks.network(lambda: state.network_error, lambda: state.network_failing_since),
-            checks.stopping(workers.stop_failures),
-            checks.sources(lambda: names, ready.ready),
-            checks.manifests(problems),
-            checks.storage(refused),
-        ]
-    )
-
-
-def _pleg_settings(config: AgentConfig) -> PlegSettings:
-    return PlegSettings(
-        period=config.relist_period,
-        evented_period=config.evented_relist_period,
-        fast_period=config.fast_relist_period,
-        threshold=config.relist_threshold,
-        concurrency=config.inspection_concurrency,
-        inspect_timeout=config.inspection_timeout,
-        list_timeout=config.runtime_request_timeout,
-    )
-
-
-def _runtime_settings(config: AgentConfig, root: Path, node_address: str) -> RuntimeSettings:
-    return RuntimeSettings(
-        root_dir=root,
-        pod_logs_dir=Path(config.pod_logs_dir).absolute(),
-        container_logs_dir=container_logs_dir(config),
-        resolv_conf=Path(config.resolv_conf) if str(config.resolv_conf) else None,
-        cluster_dns=config.cluster_dns,
-        cluster_domain=config.cluster_domain,
-        seccomp_default=config.seccomp_default,
-        allowed_sysctls=config.allowed_unsafe_sysctls,
-        cpu_cfs_quota=config.cpu_cfs_quota,
-        node_name=config.effective_node_name,
-        node_ips=(node_address,),
-        images=ImageSettings(
-            serialize_pulls=config.pulls_serialized,
-            max_parallel_pulls=config.max_parallel_image_pulls,
-            pull_qps=config.registry_pull_qps,
-            pull_burst=config.registry_burst,
-            pull_timeout=config.image_pull_timeout,
-        ),
-    )

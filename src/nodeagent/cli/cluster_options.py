@@ -1,0 +1,72 @@
+"""Flags that make the agent a node of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from nodeagent.cli.params import Boolean, Duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS: Final = (
+    click.option(
+        "--kubeconfig",
+        default="",
+        help="How to reach the API server, and as whom. Without: standalone, static pods only.",
+    ),
+    click.option(
+        "--bootstrap-kubeconfig",
+        default="",
+        help="The same for the first client certificate, when --kubeconfig does not exist yet.",
+    ),
+    click.option(
+        "--cert-dir", default="", help="Where certificates are kept. Default: pki in --root-dir."
+    ),
+    click.option(
+        "--rotate-certificates",
+        is_flag=False,
+        flag_value="true",
+        default="false",
+        type=Boolean(),
+        help="Ask for a new client certificate before the present one ends.",
+    ),
+    click.option(
+        "--register-node",
+        is_flag=False,
+        flag_value="true",
+        default="true",
+        type=Boolean(),
+        help="Make the Node object of this machine.",
+    ),
+    click.option(
+        "--kube-api-qps", default=50, show_default=True, help="Requests per second; 0: 50."
+    ),
+    click.option(
+        "--kube-api-burst", default=100, show_default=True, help="Requests at once; 0: 100."
+    ),
+    click.option(
+        "--event-qps",
+        "event_record_qps",
+        default=50,
+        show_default=True,
+        help="Events per second; 0: no limit.",
+    ),
+    click.option("--event-burst", default=100, show_default=True, help="Events at once; 0: 100."),
+    click.option(
+        "--node-status-update-frequency",
+        default="10s",
+        show_default=True,
+        type=Duration(),
+        help="How often the agent looks at the node's own state.",
+    ),
+)
+
+
+def cluster_options(command: F) -> F:
+    """Give a command these flags."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

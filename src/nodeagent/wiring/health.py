@@ -1,0 +1,57 @@
+"""The health checks of one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodeagent.channels import SyncLoop
+from nodeagent.checkpointer import Checkpointer
+from nodeagent.node import RuntimeState
+from nodeagent.pleg import Pleg
+from nodeagent.pods.sources_ready import SourcesReady
+from nodeagent.pods.workers import PodWorkers
+from nodeagent.server import HealthChecks, checks
+from nodeagent.sources import FileSource, Source, UrlSource
+
+
+def health_checks(
+    loop: SyncLoop,
+    pleg: Pleg,
+    workers: PodWorkers,
+    state: RuntimeState,
+    ready: SourcesReady,
+    names: frozenset[str],
+    sources: Sequence[Source],
+    checkpoint: Checkpointer,
+) -> HealthChecks:
+    """The checks, in the order in which they are shown."""
+
+    def problems() -> dict[str, str]:
+        found: dict[str, str] = {}
+        for source in sources:
+            if isinstance(source, FileSource | UrlSource):
+                found.update(source.problems())
+        return found
+
+    def refused() -> dict[str, str]:
+        found: dict[str, str] = {}
+        if checkpoint.trouble:
+            found[checkpoint.file.path.name] = checkpoint.trouble
+        for source in sources:
+            if isinstance(source, FileSource):
+                found.update(source.refused())
+        return found
+
+    return HealthChecks(
+        [
+            checks.ping(),
+            checks.sync_loop(loop.healthy, lambda: loop.last_turn),
+            checks.pleg(pleg.healthy),
+            checks.runtime(state.errors, lambda: state.failing_since),
+            checks.network(lambda: state.network_error, lambda: state.network_failing_since),
+            checks.stopping(workers.stop_failures),
+            checks.sources(lambda: names, ready.ready),
+            checks.manifests(problems),
+            checks.storage(refused),
+        ]
+    )
