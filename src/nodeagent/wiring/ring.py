@@ -20,7 +20,7 @@ from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
-from nodeagent.node import JournalEvents, RuntimeState
+from nodeagent.node import EventRecorder, EventSink, JournalEvents, RuntimeState
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
 from nodeagent.pods.admission import admission
@@ -72,13 +72,14 @@ def build_parts(
     journal: Journal,
     registry: CollectorRegistry,
     clock: Clock,
+    api_events: EventSink | None = None,
 ) -> Parts:
     """Build and wire the parts; nothing runs yet."""
     root = Path(config.root_dir).absolute()
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
     _count_tasks(registry)
-    events = JournalEvents(journal)
+    events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, api_events)
     manager = PodManager()
     statuses = StatusManager(clock, loop_time=anyio.current_time)
     cache = PodCache()
