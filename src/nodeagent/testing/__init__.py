@@ -21,11 +21,14 @@ from nodeagent.embedded import (
     populate,
     serve_faulty,
 )
+from nodeagent.testing.api_client import StoreClient, store_clients
+from nodeagent.testing.api_store import ApiStore
 from nodeagent.testing.builders import make_container, make_pod
 from nodeagent.testing.memory_source import MemorySource
 from nodeagent.testing.virtual_time import VirtualTimeLoop
 
 __all__ = [
+    "ApiStore",
     "Cut",
     "Delay",
     "Drop",
@@ -43,10 +46,12 @@ __all__ = [
     "Reorder",
     "RuntimeServer",
     "Show",
+    "StoreClient",
     "VirtualTimeLoop",
     "list_size",
     "make_container",
     "make_pod",
     "populate",
     "serve_faulty",
+    "store_clients",
 ]
