@@ -321,3 +321,18 @@ async def test_connections_that_stall_are_replaced(tmp_path: Path) -> None:
         await node.until(lambda: node.ids("web-2"), 60)
         assert anyio.current_time() - began < 20
         assert {phase(pod) for pod in node.agent.pods()} == {"Running"}
+
+
+async def test_a_pod_that_could_not_be_looked_at_is_stopped_when_it_can_be(tmp_path: Path) -> None:
+    """Also when its manifest has gone meanwhile, so that no source names it any more."""
+    broken = Fault("ContainerStatus", Fail(Code.INTERNAL, "broken"), pod="web")
+    async with faulty_ring(tmp_path, make_pod("web"), plan=FaultPlan(broken)) as node:
+        await node.until(lambda: node.ids("web"))
+        node.source.set()
+        await node.until(lambda: node.recorded("StatusUnknown"))
+        await anyio.sleep(3)
+        assert node.ids("web")
+        node.plan.clear()
+        # A look comes with the next relist, and the worker does not wait for its own back-off.
+        await node.until(lambda: not node.ids("web"), seconds=3)
+        await node.until(lambda: not node.containers("web"), seconds=5)

@@ -77,6 +77,9 @@ class SyncHandler(Protocol):
     def pod_by_uid(self, uid: PodUID) -> Pod | None:
         """A known pod; never a mirror pod."""
 
+    def unnamed_pod_seen(self, uid: PodUID) -> None:
+        """PLEG tells something of a pod that no source names, or not any more."""
+
     def container_died(self, uid: PodUID, container_id: str) -> None:
         """A container or sandbox of the pod ended; its dead records may be removed."""
 
@@ -228,6 +231,8 @@ class SyncLoop:
             pod = self._handler.pod_by_uid(event.pod_uid)
             if pod is not None:
                 self._handler.handle_pod_syncs((pod,))
+            else:
+                self._handler.unnamed_pod_seen(event.pod_uid)
         if event.type is PodLifecycleEventType.CONTAINER_DIED:
             self._handler.container_died(event.pod_uid, event.container_id)
 

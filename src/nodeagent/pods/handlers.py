@@ -198,12 +198,14 @@ class PodHandlers:
         """A known pod; never a mirror pod."""
         return self._manager.get_by_uid(uid)
 
+    def unnamed_pod_seen(self, uid: PodUID) -> None:
+        """Something of a pod has changed that no source names, or it can be looked at again."""
+        self._workers.retry(uid)
+
     def container_died(self, uid: PodUID, container_id: str) -> None:
         """A container or sandbox of the pod ended; its dead records may be removed."""
         everything = self._workers.view(uid).content_removed
         self._remove_dead(uid, container_id, everything=everything)
-        if self._manager.get_by_uid(uid) is None:
-            self._workers.retry_stop(uid)
 
     def probe_changed(self, update: ProbeUpdate) -> None:
         """A readiness or startup result changed: note it in the pod's status."""

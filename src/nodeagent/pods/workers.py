@@ -227,10 +227,10 @@ class PodWorkers:
             if worker.failing:
                 self.replay(uid)
 
-    def retry_stop(self, uid: PodUID) -> None:
-        """Try again now to stop a pod that could not be stopped: something of it has ended."""
+    def retry(self, uid: PodUID) -> None:
+        """Try again now what failed last of a pod: there is news of it."""
         worker = self._workers.get(uid)
-        if worker is not None and worker.stop_failure is not None:
+        if worker is not None and (worker.failing or worker.stop_failure is not None):
             self.replay(uid)
 
     def stop_failures(self) -> list[StopFailure]:

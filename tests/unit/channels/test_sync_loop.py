@@ -72,6 +72,9 @@ class Recorder:
     def pod_by_uid(self, uid: PodUID) -> Pod | None:
         return self.known.get(uid)
 
+    def unnamed_pod_seen(self, uid: PodUID) -> None:
+        self._note("unnamed", uid)
+
     def container_died(self, uid: PodUID, container_id: str) -> None:
         self._note("died", (uid, container_id))
 
@@ -163,7 +166,7 @@ async def test_events_of_an_unknown_pod_sync_nothing_but_the_dead_are_cleaned_up
     died = PodLifecycleEventType.CONTAINER_DIED
     async with running(Ring()) as ring:
         await ring.channels.pleg.send(PodLifecycleEvent(PodUID("other"), died, "c9"))
-        assert await ring.calls() == [("died", (PodUID("other"), "c9"))]
+        assert await ring.calls() == [("unnamed", "other"), ("died", (PodUID("other"), "c9"))]
 
 
 @pytest.mark.parametrize("result", ProbeResult)

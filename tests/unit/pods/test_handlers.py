@@ -398,10 +398,36 @@ async def test_h16_a_pod_that_could_not_be_stopped_is_tried_again_when_something
         (failure,) = rig.workers.stop_failures()
         assert (failure.pod, failure.cause, failure.tries) == ("default/web", "busy", 1)
         before = len(rig.syncer.calls)
-        desk.handlers.container_died(U1, "c")
+        desk.handlers.unnamed_pod_seen(U1)
         await rig.settle()
         assert len(rig.syncer.calls) > before
         assert rig.workers.stop_failures() == []
+
+
+async def test_h16_a_pod_that_could_not_be_looked_at_is_tried_again_when_it_can_be() -> None:
+    async with running() as rig:
+        desk = Desk(rig)
+        pod = make_pod()
+        desk.handlers.handle_pod_additions([pod])
+        await rig.settle()
+        rig.cache.errors.append(SyncError("ContainerStatus: broken"))
+        desk.handlers.handle_pod_removes([pod])
+        await rig.settle()
+        assert rig.syncer.kinds("u1") == ["sync"]
+        desk.handlers.unnamed_pod_seen(U1)
+        await rig.settle()
+        assert rig.syncer.kinds("u1") == ["sync", "terminating", "terminated"]
+
+
+async def test_h16_a_pod_whose_stop_goes_on_is_left_alone() -> None:
+    async with running() as rig:
+        desk = Desk(rig)
+        desk.handlers.handle_pod_additions([make_pod()])
+        await rig.settle()
+        desk.handlers.unnamed_pod_seen(U1)
+        desk.handlers.unnamed_pod_seen(PodUID("nobody"))
+        await rig.settle()
+        assert rig.syncer.kinds("u1") == ["sync"]
 
 
 async def test_h14_one_dead_container_per_name_is_kept() -> None:
