@@ -29,7 +29,7 @@ from nodeagent.intake import WatchedSource
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID
-from nodeagent.node import primary_address
+from nodeagent.node import host_address
 from nodeagent.parts import Parts
 from nodeagent.runtime.image_wiring import read_credential_files
 from nodeagent.runtime.settings import detect_host
@@ -175,7 +175,7 @@ class NodeAgent:
                 open_runtime(config, self._own_runtime, self.registry, self._clock)
             )
             sources = (*self._configured_sources(), *self._extra_sources)
-            address = config.node_ip or await to_thread.run_sync(primary_address)
+            address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(
                 config,
                 host=await to_thread.run_sync(detect_host, Path("/"), Path(config.root_dir)),

@@ -15,6 +15,7 @@ from nodeagent._version import __version__
 from nodeagent.aio import leaves
 from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
+from nodeagent.cli.node_options import node_options
 from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
@@ -94,7 +95,7 @@ def flag_of(field: str) -> str:
     help="Where container logs are written.",
 )
 @click.option("--hostname-override", "node_name", default="", help="Default: the host's name.")
-@click.option("--node-ip", default="", help="Address of this node, for pods on its network.")
+@click.option("--node-ip", default="", help="Address of this node, or one of each family.")
 @click.option("--healthz-port", default=10248, show_default=True, type=Port(), help="0: none.")
 @click.option("--healthz-bind-address", default="127.0.0.1", show_default=True)
 @click.option("--read-only-port", default=0, show_default=True, type=Port(), help="0: none.")
@@ -138,6 +139,7 @@ def flag_of(field: str) -> str:
 )
 @cluster_options
 @garbage_options
+@node_options
 @click.option(
     "--container-log-max-size",
     default="10Mi",

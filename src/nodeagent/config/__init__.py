@@ -8,6 +8,7 @@ from nodeagent.config.agent_config import (
 from nodeagent.config.cluster_settings import ClusterSettings, RequestLimits
 from nodeagent.config.errors import ConfigError
 from nodeagent.config.kubelet_file import KubeletConfiguration, load_kubelet_file
+from nodeagent.config.node_options import NodeOptions
 from nodeagent.config.proxy import environment_proxy
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ClusterSettings",
     "ConfigError",
     "KubeletConfiguration",
+    "NodeOptions",
     "RequestLimits",
     "default_node_name",
     "environment_proxy",

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nodeagent.config.cluster_settings import ClusterSettings
 from nodeagent.config.errors import ConfigError
+from nodeagent.config.node_options import NodeOptions
 from nodeagent.urls import shown_url, url_fault
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
@@ -47,10 +47,11 @@ def default_node_name() -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentConfig(ClusterSettings):
+class AgentConfig(NodeOptions):
     """Everything a :class:`nodeagent.NodeAgent` needs to know.
 
-    What concerns a cluster is described in :class:`ClusterSettings`.
+    What concerns a cluster is described in :class:`ClusterSettings`, what its Node object says
+    in :class:`NodeOptions`.
 
     Attributes:
         static_pod_path: a manifest directory or file, or several of them.
@@ -64,7 +65,6 @@ class AgentConfig(ClusterSettings):
         container_logs_dir: where links to them are made; "" for ``/var/log/containers`` when
             ``pod_logs_dir`` is the default, and for nowhere otherwise.
         node_name: name of this node; "" means the host name in lower case.
-        node_ip: the node's address, for pods on the host network; "" finds one.
         healthz_port: port of healthz, metrics and the journal; 0 opens none.
         healthz_bind_address: address of that port.
         read_only_port: port of ``/pods``; 0 opens none.
@@ -126,7 +126,6 @@ class AgentConfig(ClusterSettings):
     pod_logs_dir: Path | str = Path("/var/log/pods")
     container_logs_dir: Path | str = ""
     node_name: str = ""
-    node_ip: str = ""
     healthz_port: int = 0
     healthz_bind_address: str = "127.0.0.1"
     read_only_port: int = 0
@@ -186,8 +185,7 @@ class AgentConfig(ClusterSettings):
         self._check_url()
         self._check_garbage()
         self._check_logs()
-        if self.node_ip and not _is_ip(self.node_ip):
-            raise ConfigError("node_ip", self.node_ip, "must be an IP address")
+        self._check_node()
         # An empty bind address would mean every address of the machine.
         for name in ("healthz_bind_address", "read_only_address"):
             value = getattr(self, name)

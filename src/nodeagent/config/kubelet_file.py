@@ -15,11 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from nodeagent.api.decode import decode_node
+from nodeagent.api.node import Taint
 from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.api.splitting import load_documents
 from nodeagent.config.agent_config import AgentConfig
 from nodeagent.config.errors import ConfigError
+from nodeagent.config.node_options import DEFAULT_EVICTION_HARD
 from nodeagent.duration import format_duration, parse_duration
 
 MAX_VERBOSITY: Final = 10
@@ -108,6 +110,21 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     node_status_update_frequency: str = ""
     node_status_report_frequency: str = ""
     node_lease_duration_seconds: int | None = None
+    register_with_taints: tuple[Taint, ...] = ()
+    provider_id: str = msgspec.field(name="providerID", default="")
+    node_status_max_images: int | None = None
+    max_pods: int | None = None
+    pods_per_core: int | None = None
+    pod_cidr: str = msgspec.field(name="podCIDR", default="")
+    kube_reserved: dict[str, str] | None = None
+    system_reserved: dict[str, str] | None = None
+    eviction_hard: dict[str, str] | None = None
+    merge_default_eviction_settings: bool = False
+    local_storage_capacity_isolation: bool | None = None
+    enable_controller_attach_detach: bool | None = None
+    make_iptables_util_chains: bool | None = msgspec.field(
+        name="makeIPTablesUtilChains", default=None
+    )
     logging: _Logging = _Logging()
 
 
@@ -156,7 +173,7 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
     settings = {
         name: value
         for name in KubeletConfiguration.__struct_fields__
-        if name not in ("api_version", "kind", "logging")
+        if name not in ("api_version", "kind", "logging", "merge_default_eviction_settings")
         and ((value := getattr(file, name)) not in (None, "", ()) or _empty_counts(name, value))
     }
     for name in _DURATIONS:
@@ -166,8 +183,9 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
                 del settings[name]
     if updated := settings.get("node_status_update_frequency"):
         settings.setdefault("node_status_report_frequency", updated)
-    if settings.get("node_lease_duration_seconds") == 0:
-        del settings["node_lease_duration_seconds"]
+    for name in ("node_lease_duration_seconds", "max_pods"):
+        if settings.get(name) == 0:
+            del settings[name]
     for name in _SIZES:
         if name in settings:
             settings[name] = _size(path, name, settings[name])
@@ -178,6 +196,8 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
     if headers := settings.pop("static_pod_url_header", {}):
         pairs = [(name, value) for name, values in headers.items() for value in values]
         settings["static_pod_url_header"] = tuple(pairs)
+    if file.merge_default_eviction_settings and file.eviction_hard is not None:
+        settings["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **file.eviction_hard}
     settings = {_RENAMED.get(name, name): value for name, value in settings.items()}
     _check(path, settings)
     return settings | _logging(path, file.logging)

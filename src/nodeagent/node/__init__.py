@@ -1,6 +1,6 @@
 """The node as a whole: state of its container runtime, its address, events about pods."""
 
-from nodeagent.node.addresses import primary_address
+from nodeagent.node.addresses import host_address, primary_address
 from nodeagent.node.event_recorder import EventRecorder, EventSink
 from nodeagent.node.events import JournalEvents
 from nodeagent.node.runtime_state import RuntimeInfo, RuntimeState, RuntimeStatusSource
@@ -12,5 +12,6 @@ __all__ = [
     "RuntimeInfo",
     "RuntimeState",
     "RuntimeStatusSource",
+    "host_address",
     "primary_address",
 ]

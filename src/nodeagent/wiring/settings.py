@@ -35,6 +35,7 @@ def runtime_settings(config: AgentConfig, root: Path, node_address: str) -> Runt
         seccomp_default=config.seccomp_default,
         allowed_sysctls=config.allowed_unsafe_sysctls,
         cpu_cfs_quota=config.cpu_cfs_quota,
+        max_pods=config.max_pods,
         node_name=config.effective_node_name,
         node_ips=(node_address,),
         images=ImageSettings(

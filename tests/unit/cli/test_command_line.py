@@ -223,7 +223,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
 ) -> None:
     (tmp_path / "k.yaml").write_text(
         HEAD + "healthzPort: 1\nreadOnlyPort: 2\nsyncFrequency: 2m\nstaticPodPath: /file\n"
-        "logging: {format: json, verbosity: 4}\nmaxPods: 7\n"
+        "logging: {format: json, verbosity: 4}\nhairpinMode: none\n"
     )
     assert app.invoke(["run", f"--config={tmp_path}/k.yaml", "--healthz-port=9"]) == 0
     config = served.config
@@ -232,7 +232,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     assert LOGGER.level == logging.DEBUG
     told = capsys.readouterr().err
     assert '"event":"config_file"' in told
-    assert "maxPods: not acted on by this version" in told
+    assert "hairpinMode: not acted on by this version" in told
     served.configs.clear()
     # A flag counts also when it says what the default says.
     assert app.invoke(["run", f"--config={tmp_path}/k.yaml", "--sync-frequency=1m"]) == 0

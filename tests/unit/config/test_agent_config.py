@@ -17,6 +17,7 @@ from nodeagent.config import (
     AgentConfig,
     ClusterSettings,
     ConfigError,
+    NodeOptions,
     RequestLimits,
     default_node_name,
 )
@@ -151,8 +152,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("maximum_dead_containers_per_container", -1, "must not be negative"),
     ("registry_pull_qps", -0.1, "must not be negative"),
     ("registry_burst", -1, "must not be negative"),
-    ("node_ip", "localhost", "must be an IP address"),
-    ("node_ip", "10.0.0.1/24", "must be an IP address"),
+    ("node_ip", "localhost", "must be an IP address, or one of each family"),
+    ("node_ip", "10.0.0.1/24", "must be an IP address, or one of each family"),
     ("healthz_bind_address", "localhost", "must be an IP address"),
     ("healthz_bind_address", "", "must be an IP address"),
     ("read_only_address", "", "must be an IP address"),
@@ -349,7 +350,8 @@ def test_a_link_is_kept_as_it_is_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    text = "".join(inspect.cleandoc(c.__doc__ or "") for c in (AgentConfig, ClusterSettings))
+    classes = (AgentConfig, ClusterSettings, NodeOptions)
+    text = "".join(inspect.cleandoc(c.__doc__ or "") for c in classes)
     for field in dataclasses.fields(AgentConfig):
         assert f"\n    {field.name}: " in text
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.api.node import Taint
 from nodeagent.config import AgentConfig, ConfigError, KubeletConfiguration, load_kubelet_file
 from nodeagent.config.kubelet_file import LoadedFile
 
@@ -73,6 +74,18 @@ eventBurst: 30
 nodeStatusUpdateFrequency: 5s
 nodeStatusReportFrequency: 1m
 nodeLeaseDurationSeconds: 20
+registerWithTaints: [{key: a, value: b, effect: NoSchedule}]
+providerID: cloud://1
+nodeStatusMaxImages: 5
+maxPods: 10
+podsPerCore: 2
+podCIDR: 10.1.0.0/24
+kubeReserved: {cpu: 100m}
+systemReserved: {memory: 1Gi}
+evictionHard: {memory.available: 1Gi}
+makeIPTablesUtilChains: false
+enableControllerAttachDetach: false
+localStorageCapacityIsolation: false
 logging: {format: json, verbosity: 4}
 """,
     )
@@ -121,12 +134,25 @@ logging: {format: json, verbosity: 4}
         "node_status_update_frequency": 5.0,
         "node_status_report_frequency": 60.0,
         "node_lease_duration_seconds": 20,
+        "register_with_taints": (Taint(key="a", value="b", effect="NoSchedule"),),
+        "provider_id": "cloud://1",
+        "node_status_max_images": 5,
+        "max_pods": 10,
+        "pods_per_core": 2,
+        "pod_cidr": "10.1.0.0/24",
+        "kube_reserved": {"cpu": "100m"},
+        "system_reserved": {"memory": "1Gi"},
+        "eviction_hard": {"memory.available": "1Gi"},
+        "make_iptables_util_chains": False,
+        "enable_controller_attach_detach": False,
+        "local_storage_capacity_isolation": False,
         "logging_format": "json",
         "verbosity": 4,
     }
     known = {n for n in loaded.settings if n not in ("logging_format", "verbosity")}
     AgentConfig(**{name: loaded.settings[name] for name in known})
     acted_on = set(KubeletConfiguration.__struct_fields__) - {"api_version", "kind", "logging"}
+    acted_on.remove("merge_default_eviction_settings")
     assert len(known) == len(acted_on)
 
 
