@@ -216,7 +216,8 @@ class SyncLoop:
             if update.op is not PodOp.RECONCILE:
                 log.info(f"pod_{_VERB[update.op]}", pod=name, uid=uid, source=update.source)  # noqa: G004
         handlers[update.op](update.pods)
-        self._handler.source_seen(update.source)
+        if update.heard:
+            self._handler.source_seen(update.source)
 
     def _on_sync(self, _due: float) -> None:
         if pods := self._handler.pods_due():

@@ -15,10 +15,18 @@ API_SOURCE: Final = "api"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The full current set of pods of one source. Empty means: the source wants no pods."""
+    """The full current set of pods of one source. Empty means: the source wants no pods.
+
+    Attributes:
+        source: the source's name.
+        pods: what it wants.
+        remembered: this is what the source wanted when it was last heard (a checkpoint), and
+            it has not been heard since.
+    """
 
     source: str
     pods: tuple[Pod, ...]
+    remembered: bool = False
 
 
 class PodOp(enum.Enum):
@@ -36,11 +44,19 @@ class PodOp(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodUpdate:
-    """One step of the config channel. An empty ADD says only that the source has spoken."""
+    """One step of the config channel. An empty ADD says only that the source has spoken.
+
+    Attributes:
+        op: what to do.
+        pods: with which pods.
+        source: the source's name.
+        heard: whether the source has been heard in full once this is handled.
+    """
 
     op: PodOp
     pods: tuple[Pod, ...]
     source: str
+    heard: bool = True
 
 
 class UpdateType(enum.Enum):

@@ -261,9 +261,9 @@ class PodHandlers:
 
     def _may_remove(self, pod: Pod) -> bool:
         source = pod_source(pod)
-        if self._sources.all_ready() or self._sources.ready(source):
+        if self._sources.all_ready() or self._sources.spoken(source):
             return True
-        self._journal.record("pods", "RemoveRefused", pod_uid(pod), f"{source} is not ready")
+        self._journal.record("pods", "RemoveRefused", pod_uid(pod), f"{source} has not spoken")
         return False
 
     def _ready_is_stale(self, pod: Pod) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 
 
 class SourcesReady:
-    """A source is ready once it has given a snapshot and one of its updates was handled.
+    """A source is ready once it has given a snapshot and the updates of that were handled.
 
     Nothing that a source which is not ready might want may be removed
     (docs/behaviour/workers.md, "Sources").
 
     Args:
         registered: the names of all sources of this node.
-        merged: the names of those that have given a snapshot.
+        merged: the names of those that have given a snapshot, not from memory.
     """
 
     def __init__(
@@ -26,6 +26,10 @@ class SourcesReady:
     def seen(self, source: str) -> None:
         """One update of this source was handled."""
         self._handled.add(source)
+
+    def spoken(self, source: str) -> bool:
+        """Whether this source has given a snapshot, though not all of it may be handled yet."""
+        return source in self._merged()
 
     def ready(self, source: str) -> bool:
         """Whether this source is ready."""

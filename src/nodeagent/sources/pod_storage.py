@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from nodeagent.api import Pod
 from nodeagent.api.times import rfc3339_nano
@@ -27,19 +28,22 @@ class PodStorage:
         self._clock = clock
         self._journal = journal
         self._pods: dict[str, Mapping[PodUID, Pod]] = {}
+        self._heard: set[str] = set()
         self._reported: dict[str, frozenset[PodUID]] = {}
 
     def merge(self, snapshot: Snapshot) -> tuple[PodUpdate, ...]:
         """Merge one snapshot; the updates must be handled in their order."""
         source = snapshot.source
-        first = source not in self._pods
+        first = source not in self._heard
         seen_at = rfc3339_nano(self._clock.time_ns())
         result = merge_snapshot(
             source, self._pods.get(source, {}), snapshot.pods, first=first, seen_at=seen_at
         )
         self._pods[source] = result.pods
         self._report_duplicates(source, result.duplicates)
-        return result.updates
+        if not snapshot.remembered:
+            self._heard.add(source)
+        return _not_heard_before_the_end(result.updates, snapshot) if first else result.updates
 
     def _report_duplicates(self, source: str, duplicates: tuple[Pod, ...]) -> None:
         uids = frozenset(PodUID(pod.metadata.uid) for pod in duplicates)
@@ -61,5 +65,13 @@ class PodStorage:
 
     @property
     def seen_sources(self) -> frozenset[str]:
-        """Sources of which at least one snapshot was merged."""
-        return frozenset(self._pods)
+        """Sources of which at least one snapshot was merged that is not from memory."""
+        return frozenset(self._heard)
+
+
+def _not_heard_before_the_end(
+    updates: tuple[PodUpdate, ...], snapshot: Snapshot
+) -> tuple[PodUpdate, ...]:
+    """Of a source's first snapshot only the last update makes it heard, of a memory none."""
+    last = len(updates) - (not snapshot.remembered)
+    return (*(replace(update, heard=False) for update in updates[:last]), *updates[last:])

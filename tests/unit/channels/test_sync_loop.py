@@ -146,6 +146,13 @@ async def test_an_empty_addition_says_that_the_source_has_spoken() -> None:
         assert await ring.calls() == [("additions", []), ("seen", "api")]
 
 
+async def test_an_update_from_memory_says_nothing_of_its_source() -> None:
+    """workers.md, A4."""
+    async with running(Ring()) as ring:
+        await ring.channels.config.send(PodUpdate(PodOp.ADD, (pod("web"),), "api", heard=False))
+        assert await ring.calls() == [("additions", ["web"])]
+
+
 @pytest.mark.parametrize(
     ("kind", "calls"),
     [

@@ -254,8 +254,21 @@ async def test_h6_each_source_manages_its_own_pods_while_another_is_silent() -> 
         assert desk.phase("a") == "sync"
         assert desk.manager.get_pods() == []
         assert [r.why for r in rig.journal.select("a") if r.what == "RemoveRefused"] == [
-            "api is not ready"
+            "api has not spoken"
         ]
+
+
+async def test_h6_a4_a_source_that_takes_back_what_it_remembered_is_heeded_at_once() -> None:
+    async with running() as rig:
+        desk = Desk(rig)
+        sources = SourcesReady(lambda: {"api"}, lambda: desk.merged)
+        desk.handlers._sources = sources
+        desk.handlers.handle_pod_additions([make_pod("a", "a")])
+        await rig.settle()
+        assert not sources.ready("api")
+        desk.handlers.handle_pod_removes([make_pod("a", "a")])
+        await rig.settle()
+        assert desk.phase("a") == "finished"
 
 
 async def test_h7_a_removed_mirror_is_an_update_of_its_static_pod_that_still_carries_it() -> None:

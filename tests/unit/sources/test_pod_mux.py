@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import anyio
@@ -83,6 +84,31 @@ def test_a_source_is_seen_after_its_first_snapshot_also_when_empty() -> None:
     assert ops(storage.merge(Snapshot("file", ()))) == [("ADD", "file", [])]
     assert storage.seen_sources == {"file"}
     assert storage.merge(Snapshot("file", ())) == ()
+
+
+def heard(updates: Iterable[PodUpdate]) -> list[tuple[str, bool]]:
+    return [(update.op.value, update.heard) for update in updates]
+
+
+def test_what_is_remembered_adds_pods_but_is_no_word_of_the_source() -> None:
+    """workers.md, A4."""
+    storage, _ = make_storage()
+    memory = Snapshot("api", (pod("kept"), pod("gone"), pod("changed")), remembered=True)
+    assert heard(storage.merge(memory)) == [("ADD", False)]
+    assert storage.seen_sources == frozenset()
+    changed = replace(pod("changed"), metadata=replace(pod("changed").metadata, labels={"a": "b"}))
+    said = storage.merge(Snapshot("api", (pod("kept"), pod("new"), changed)))
+    assert heard(said) == [("REMOVE", False), ("ADD", False), ("UPDATE", True)]
+    assert storage.seen_sources == {"api"}
+    assert heard(storage.merge(Snapshot("api", ()))) == [("REMOVE", True)]
+
+
+def test_a_source_that_confirms_what_it_remembered_is_heard() -> None:
+    """workers.md, A4; merge.md, M11."""
+    storage, _ = make_storage()
+    storage.merge(Snapshot("api", (pod("kept"),), remembered=True))
+    assert heard(storage.merge(Snapshot("api", (pod("kept"),)))) == [("ADD", True)]
+    assert storage.merge(Snapshot("api", (pod("kept"),))) == ()
 
 
 def test_the_empty_addition_stands_before_a_reconcile() -> None:
