@@ -7,6 +7,9 @@ from typing import Final
 CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 """The name of the source that the pod comes from."""
 
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
+"""On a static pod: tells versions of it apart."""
+
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 """On a mirror pod: the hash of the static pod that it shows."""
 

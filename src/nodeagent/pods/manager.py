@@ -8,7 +8,7 @@ from typing import Final
 
 from nodeagent.api import Pod
 from nodeagent.model import FullName, PodUID, full_name
-from nodeagent.model.annotations import CONFIG_MIRROR, CONFIG_SOURCE
+from nodeagent.model.annotations import CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE
 from nodeagent.pods.status import is_static
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -32,6 +32,16 @@ def pod_source(pod: Pod) -> str:
 def is_mirror(pod: Pod) -> bool:
     """Whether the pod is the API's copy of a static pod."""
     return CONFIG_MIRROR in pod.metadata.annotations
+
+
+def mirrors(mirror: Pod, pod: Pod) -> bool:
+    """Whether a mirror pod shows this static pod, and not an earlier version of it."""
+    shown = mirror.metadata.annotations.get(CONFIG_MIRROR)
+    return (
+        pod_full_name(mirror) == pod_full_name(pod)
+        and shown is not None
+        and shown == pod.metadata.annotations.get(CONFIG_HASH)
+    )
 
 
 def is_terminal(phase: str) -> bool:
@@ -120,6 +130,10 @@ class PodManager:
     def get_by_full_name(self, name: FullName) -> Pod | None:
         """The newest pod of that full name; never a mirror."""
         return self._pod_by_name.get(name)
+
+    def get_mirror_by_full_name(self, name: FullName) -> Pod | None:
+        """The mirror pod of that full name."""
+        return self._mirror_by_name.get(name)
 
     def get_mirror_of(self, pod: Pod) -> Pod | None:
         """The mirror pod with this pod's full name."""

@@ -26,6 +26,7 @@ def static_label(static: bool | None) -> str:
     return "true" if static else ""
 
 
+_STATUS_BUCKETS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60)
 _START_BUCKETS: Final = (
     0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200,
     1800, 2700, 3600,
@@ -105,6 +106,12 @@ class PodMetrics:
             "kubelet_pod_start_duration_seconds",
             "Seconds from seeing a pod to seeing it run",
             buckets=_START_BUCKETS,
+            registry=registry,
+        )
+        self.status_sync_duration = Histogram(
+            "kubelet_pod_status_sync_duration_seconds",
+            "Seconds from a change of a pod's status until the API server has it",
+            buckets=_STATUS_BUCKETS,
             registry=registry,
         )
         self.terminated_containers = Counter(

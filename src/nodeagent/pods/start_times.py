@@ -33,9 +33,15 @@ class StartTimes:
         self._loop_time = loop_time
         self._starts: dict[PodUID, _Start] = {}
 
-    def note(self, pod: Pod, status: PodStatus) -> None:
-        """A status of the pod is stored; its first start time counts."""
-        uid, brought = PodUID(pod.metadata.uid), pod.status.start_time
+    def note(self, pod: Pod, status: PodStatus, shown: datetime | None = None) -> None:
+        """A status of the pod is stored; its first start time counts.
+
+        Args:
+            pod: the pod, with the start time that its source brings along.
+            status: the status.
+            shown: the start time that the API's copy of a static pod brings along.
+        """
+        uid, brought = PodUID(pod.metadata.uid), pod.status.start_time or shown
         if uid in self._starts or status.start_time is None:
             return
         # Only a start time that a source brings has an age; our own is that of this moment.

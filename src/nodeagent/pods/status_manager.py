@@ -32,6 +32,7 @@ from nodeagent.pods.container_statuses import (
     by_name,
     own_id,
 )
+from nodeagent.pods.manager import mirrors
 from nodeagent.pods.phase import FAILED, TERMINAL
 from nodeagent.pods.start_times import StartTimes
 from nodeagent.pods.status import is_static
@@ -43,11 +44,19 @@ _MESSAGE_BUDGET: Final = 12288
 
 @dataclass(frozen=True, slots=True)
 class VersionedStatus:
-    """A stored status; ``version`` rises by one with every change."""
+    """A stored status.
+
+    Attributes:
+        status: the status.
+        version: rises by one with every change.
+        pod: the pod as it was then.
+        finished: nothing of the pod runs any more, and all that it held is released.
+    """
 
     status: PodStatus
     version: int
     pod: Pod
+    finished: bool = False
 
 
 class StatusManager:
@@ -57,6 +66,7 @@ class StatusManager:
         clock: wall clock, for transition and start times.
         changed: called with the pod's UID after every change.
         loop_time: monotonic seconds, for how long pods have been active.
+        mirror_of: the API's copy of a static pod: it remembers since when things are as they are.
     """
 
     def __init__(
@@ -65,8 +75,10 @@ class StatusManager:
         changed: Callable[[PodUID], None] | None = None,
         *,
         loop_time: Callable[[], float] = time.monotonic,
+        mirror_of: Callable[[Pod], Pod | None] = lambda _pod: None,
     ) -> None:
         self._clock = clock
+        self._mirror_of = mirror_of
         self.starts = StartTimes(clock, loop_time)
         """When pods became active."""
         self._changed = changed
@@ -94,7 +106,15 @@ class StatusManager:
             self.refused += 1
             log.warning("status_refused", pod=_label(pod), container=back, cause="it had ended")
             return False
-        return self._store(pod, normalise(pod, self._dated(pod, old, status)))
+        before = self.get(uid) or self._shown(pod)
+        return self._store(pod, normalise(pod, self._dated(pod, before, status)))
+
+    def _shown(self, pod: Pod) -> PodStatus:
+        """What the API shows of a pod that has no status here yet."""
+        mirror = self._mirror_of(pod) if is_static(pod) else None
+        if mirror is None or not mirrors(mirror, pod):
+            return pod.status
+        return mirror.status
 
     def set_container_readiness(self, uid: PodUID, container_id: str, *, ready: bool) -> None:
         """A readiness probe changed its mind; ``container_id`` is the runtime's own.
@@ -141,7 +161,7 @@ class StatusManager:
         closed = replace(
             status, container_statuses=regular, init_container_statuses=init, phase=phase
         )
-        self._store(pod, normalise(pod, self._dated(pod, status, closed)))
+        self._store(pod, normalise(pod, self._dated(pod, status, closed)), finished=True)
 
     def remove_orphans(self, known: Iterable[PodUID]) -> None:
         """Forget statuses of pods that are not in ``known``."""
@@ -154,16 +174,22 @@ class StatusManager:
         """Seconds since the pod became active, None for one without a status."""
         return self.starts.active_for(uid)
 
-    def _store(self, pod: Pod, status: PodStatus) -> bool:
+    def _store(self, pod: Pod, status: PodStatus, *, finished: bool = False) -> bool:
         uid = PodUID(pod.metadata.uid)
-        self.starts.note(pod, status)
         stored = self._stored.get(uid)
-        if stored is not None and stored.status == status:
+        self.starts.note(pod, status, None if stored else self._shown(pod).start_time)
+        finished = finished or (stored is not None and stored.finished)
+        if stored is not None and stored.status == status and stored.finished == finished:
             return False
-        self._stored[uid] = VersionedStatus(status, stored.version + 1 if stored else 1, pod)
+        version = stored.version + 1 if stored else 1
+        self._stored[uid] = VersionedStatus(status, version, pod, finished)
+        self.nudge(uid)
+        return True
+
+    def nudge(self, uid: PodUID) -> None:
+        """Something is new that decides what of a pod's status may be sent, or when."""
         if self._changed is not None:
             self._changed(uid)
-        return True
 
     def _dated(self, pod: Pod, old: PodStatus, new: PodStatus) -> PodStatus:
         now = self._clock.now().replace(microsecond=0)
@@ -179,7 +205,10 @@ class StatusManager:
             conditions.append(replace(condition, last_transition_time=stamp))
         known = self.starts.shown(PodUID(pod.metadata.uid))
         start = old.start_time or new.start_time or known or now
-        return replace(new, conditions=tuple(conditions), start_time=start)
+        seen = max(pod.metadata.generation, old.observed_generation, new.observed_generation)
+        return replace(
+            new, conditions=tuple(conditions), start_time=start, observed_generation=seen
+        )
 
 
 def normalise(pod: Pod, status: PodStatus) -> PodStatus:

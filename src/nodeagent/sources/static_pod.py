@@ -16,8 +16,8 @@ from nodeagent.api.validation import validate_pod
 from nodeagent.api.validation.errors import FieldError, invalid
 from nodeagent.api.validation.names import MAX_LABEL, MAX_SUBDOMAIN, check_if_set, uid_fault
 from nodeagent.model import PodUID
+from nodeagent.model.annotations import CONFIG_HASH
 
-CONFIG_HASH: Final = "kubernetes.io/config.hash"
 _UID_LENGTH: Final = 32
 _LONGEST_FILE_NAME: Final = 255
 
