@@ -165,6 +165,57 @@ def manifests(problems: Callable[[], Mapping[str, str]]) -> Check:
     return Check("manifests", run)
 
 
+class ServerView(Protocol):
+    """What the check of the API server needs to know. Times are loop time."""
+
+    @property
+    def answered_at(self) -> float | None:
+        """When it answered last; None before it ever did."""
+        ...
+
+    @property
+    def away_since(self) -> float | None:
+        """Since when it does not answer; None while it does."""
+        ...
+
+    @property
+    def cause(self) -> str:
+        """Why the last request got no answer."""
+        ...
+
+    @property
+    def refusals(self) -> Mapping[tuple[str, str], str]:
+        """What it refuses at present: its words, by verb and kind of object."""
+        ...
+
+
+def api_server(view: ServerView) -> Check:
+    """The API server answers, and lets the agent do what it must. Pods run on without it."""
+
+    def run() -> CheckResult:
+        now = anyio.current_time()
+        if view.away_since is not None:
+            age = format_duration(round(now - view.away_since))
+            ever = "" if view.answered_at is not None else ", and never did"
+            cause = f"the API server has not answered for {age}{ever}: {view.cause}; pods run on"
+            return CheckResult(Level.DEGRADED, cause, _since(view.away_since, error=view.cause))
+        if view.refusals:
+            (verb, resource), text = next(iter(view.refusals.items()))
+            rest = len(view.refusals) - 1
+            more = f" and {rest} more" if rest else ""
+            culprits = tuple(
+                {"verb": verb, "resource": resource, "error": text}
+                for (verb, resource), text in view.refusals.items()
+            )
+            cause = f"the API server does not let this node {verb} {resource}: {text}{more}"
+            return CheckResult(Level.DEGRADED, cause, culprits)
+        if view.answered_at is None:
+            return CheckResult(Level.DEGRADED, "the API server was not asked yet")
+        return CheckResult()
+
+    return Check("apiserver", run)
+
+
 def storage(refused: Callable[[], Mapping[str, str]]) -> Check:
     """What the agent must remember is on disk; ``refused`` gives the cause by file."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from nodeagent.cli.app import cli
 from nodeagent.config import AgentConfig, KubeletConfiguration
+from nodeagent.kube.reach import Reach
 from nodeagent.pleg import PlegHealth
 from nodeagent.server import checks
 
@@ -113,6 +114,7 @@ def test_every_health_check_is_described() -> None:
         checks.sources(frozenset, bool).name,
         checks.manifests(dict).name,
         checks.storage(dict).name,
+        checks.api_server(Reach()).name,
     }
     assert {name for name in names if f"\n| `{name}` |" not in page} == set()
 

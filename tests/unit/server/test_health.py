@@ -27,6 +27,47 @@ def check(name: str, found: CheckResult, *probes: str) -> Check:
     return Check(name, result(found), frozenset(probes)) if probes else Check(name, result(found))
 
 
+class View:
+    """What is known of an API server."""
+
+    def __init__(self) -> None:
+        self.answered_at: float | None = None
+        self.away_since: float | None = None
+        self.cause = ""
+        self.refusals: dict[tuple[str, str], str] = {}
+
+
+@pytest.mark.anyio
+async def test_an_api_server_that_is_away_is_named_and_fails_nothing() -> None:
+    view = View()
+    check = checks.api_server(view)
+    assert check.run().cause == "the API server was not asked yet"
+    view.away_since, view.cause = anyio.current_time(), "connection refused"
+    await anyio.sleep(90)
+    found = check.run()
+    assert found.level is Level.DEGRADED
+    assert found.cause == (
+        "the API server has not answered for 1m30s, and never did: connection refused; pods run on"
+    )
+    assert found.details == ({"since": 90.0, "error": "connection refused"},)
+    view.answered_at = 0.0
+    assert "never" not in check.run().cause
+    view.away_since = None
+    assert check.run() == OK
+
+
+@pytest.mark.anyio
+async def test_what_an_api_server_refuses_is_named() -> None:
+    view = View()
+    view.answered_at = 0.0
+    text = 'pods is forbidden: User "x" cannot list resource "pods"'
+    view.refusals = {("get", "pods"): text, ("patch", "nodes/status"): "no"}
+    found = checks.api_server(view).run()
+    assert found.level is Level.DEGRADED
+    assert found.cause == f"the API server does not let this node get pods: {text} and 1 more"
+    assert [d["resource"] for d in found.details] == ["pods", "nodes/status"]
+
+
 def test_only_a_failed_check_makes_the_whole_unhealthy() -> None:
     assert healthy([])
     assert healthy([("a", OK), ("b", LIMPS)])

@@ -1,0 +1,200 @@
+"""Whether the API server answers, and what it refuses, as the requests of an agent tell it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from nodeagent.kube.client import KubeClient, KubeClients, PatchKind, Query
+from nodeagent.kube.errors import ApiError, UndecodableError, UnreachableError
+
+T = TypeVar("T")
+
+_MOST_REFUSALS: Final = 32
+_SEGMENTS_OF_A_NAMESPACE: Final = 2
+
+
+class Reach:
+    """What is known of the API server. Times are loop time.
+
+    Attributes:
+        answered_at: when it answered last; None before it ever did.
+        away_since: since when requests get no answer; None while it answers.
+        cause: why the last request got none.
+    """
+
+    def __init__(self) -> None:
+        self.answered_at: float | None = None
+        self.away_since: float | None = None
+        self.cause = ""
+        self._refusals: dict[tuple[str, str], str] = {}
+
+    @property
+    def refusals(self) -> Mapping[tuple[str, str], str]:
+        """What it refuses (401, 403) at present: its words, by verb and kind of object."""
+        return self._refusals
+
+    @contextmanager
+    def asking(self, verb: str, path: str) -> Iterator[None]:
+        """Note how a request ends."""
+        key = (verb, resource_of(path))
+        try:
+            yield
+        except UnreachableError as error:
+            self._lost(str(error) or "no answer")
+            raise
+        except UndecodableError as error:
+            # Something answers, but no API server: a proxy's error page, half an object.
+            self._lost(str(error) or "the answer is not an API server's")
+            raise
+        except ApiError as error:
+            self.answered()
+            if error.unauthorized or error.forbidden:
+                if len(self._refusals) < _MOST_REFUSALS:
+                    self._refusals[key] = str(error)
+            else:
+                self._refusals.pop(key, None)
+            raise
+        self.answered()
+        self._refusals.pop(key, None)
+
+    def answered(self) -> None:
+        """The server has just said something."""
+        self.answered_at = anyio.current_time()
+        self.away_since = None
+        self.cause = ""
+
+    def _lost(self, cause: str) -> None:
+        if self.away_since is None:
+            self.away_since = anyio.current_time()
+        self.cause = cause
+
+
+def resource_of(path: str) -> str:
+    """The kind of object that a path leads to, ``pods`` or ``pods/status``."""
+    segments = path.partition("?")[0].strip("/").split("/")
+    # /api/v1/... or /apis/<group>/<version>/...
+    rest = segments[2 if segments[0] == "api" else 3 :]
+    if len(rest) > _SEGMENTS_OF_A_NAMESPACE and rest[0] == "namespaces":
+        rest = rest[_SEGMENTS_OF_A_NAMESPACE:]
+    return "/".join(rest[::2]) or path
+
+
+class ObservedClient:
+    """A client whose requests tell whether the server can be reached.
+
+    Args:
+        client: makes the requests.
+        reach: is told how they end.
+    """
+
+    def __init__(self, client: KubeClient, reach: Reach) -> None:
+        self._client = client
+        self._reach = reach
+
+    async def get(
+        self,
+        path: str,
+        wanted: type[T],
+        *,
+        query: Query | None = None,
+        timeout: float | None = None,
+    ) -> T:
+        """Read an object or a list."""
+        with self._reach.asking("get", path):
+            return await self._client.get(path, wanted, query=query, timeout=timeout)
+
+    async def get_bytes(
+        self, path: str, *, query: Query | None = None, timeout: float | None = None
+    ) -> bytes:
+        """Read an object or a list as the JSON that came."""
+        with self._reach.asking("get", path):
+            return await self._client.get_bytes(path, query=query, timeout=timeout)
+
+    async def post(
+        self,
+        path: str,
+        body: object,
+        wanted: type[T],
+        *,
+        query: Query | None = None,
+        timeout: float | None = None,
+    ) -> T:
+        """Create an object in a collection, or use a subresource."""
+        with self._reach.asking("create", path):
+            return await self._client.post(path, body, wanted, query=query, timeout=timeout)
+
+    async def put(
+        self, path: str, body: object, wanted: type[T], *, timeout: float | None = None
+    ) -> T:
+        """Replace an object."""
+        with self._reach.asking("update", path):
+            return await self._client.put(path, body, wanted, timeout=timeout)
+
+    async def patch(
+        self,
+        path: str,
+        patch: Mapping[str, Any] | list[Any],
+        wanted: type[T],
+        *,
+        kind: PatchKind = PatchKind.STRATEGIC,
+        timeout: float | None = None,
+    ) -> T:
+        """Change parts of an object."""
+        with self._reach.asking("patch", path):
+            return await self._client.patch(path, patch, wanted, kind=kind, timeout=timeout)
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        grace_seconds: int | None = None,
+        uid: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        """Delete an object."""
+        with self._reach.asking("delete", path):
+            await self._client.delete(path, grace_seconds=grace_seconds, uid=uid, timeout=timeout)
+
+    def watch(self, path: str, query: Query) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a watch; each line is a sign of life."""
+        return self._watch(path, query)
+
+    @asynccontextmanager
+    async def _watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
+        with self._reach.asking("watch", path):
+            async with self._client.watch(path, query) as lines:
+                self._reach.answered()
+                yield _Heard(lines, self._reach)
+
+    def drop_connections(self) -> None:
+        """Close all connections: one of them seems dead."""
+        self._client.drop_connections()
+
+
+class _Heard:
+    """The lines of a watch, each of them noted. No generator: nobody would close it."""
+
+    def __init__(self, lines: AsyncIterator[bytes], reach: Reach) -> None:
+        self._lines = lines
+        self._reach = reach
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await anext(self._lines)
+        self._reach.answered()
+        return line
+
+
+def observed(clients: KubeClients, reach: Reach) -> KubeClients:
+    """The same clients, telling ``reach`` how their requests end."""
+    return KubeClients(
+        main=ObservedClient(clients.main, reach),
+        events=ObservedClient(clients.events, reach),
+        heartbeat=ObservedClient(clients.heartbeat, reach),
+    )
