@@ -69,7 +69,9 @@ class SandboxRecord:
     @property
     def metadata(self) -> v1.PodSandboxMetadata:
         """Pod name, namespace, uid and attempt."""
-        return self.config.metadata or v1.PodSandboxMetadata()
+        # Messages are compared with None: whether one is empty takes far longer to find out.
+        known = self.config.metadata
+        return known if known is not None else v1.PodSandboxMetadata()
 
     @property
     def pod_uid(self) -> PodUID:
@@ -80,8 +82,9 @@ class SandboxRecord:
     def namespaces(self) -> v1.NamespaceOption:
         """Which namespaces the pod shares with the host."""
         linux = self.config.linux
-        context = linux.security_context if linux else None
-        return (context.namespace_options if context else None) or v1.NamespaceOption()
+        context = linux.security_context if linux is not None else None
+        options = context.namespace_options if context is not None else None
+        return options if options is not None else v1.NamespaceOption()
 
     @property
     def host_network(self) -> bool:
@@ -120,7 +123,8 @@ class ContainerRecord:
     @property
     def metadata(self) -> v1.ContainerMetadata:
         """Name and attempt."""
-        return self.config.metadata or v1.ContainerMetadata()
+        known = self.config.metadata
+        return known if known is not None else v1.ContainerMetadata()
 
     @property
     def name(self) -> str:

@@ -79,9 +79,10 @@ def sandbox_status(sandbox: SandboxRecord) -> v1.PodSandboxStatus:
 def container_status(container: ContainerRecord, image: v1.Image | None) -> v1.ContainerStatus:
     """Everything known of a container; ``image`` while it is present."""
     config, end = container.config, container.exit
-    asked = config.image or v1.ImageSpec()
-    names = [*image.repo_tags, *image.repo_digests] if image else []
-    digests = image.repo_digests if image else []
+    # Messages are compared with None: whether one is empty takes far longer to find out.
+    asked = config.image if config.image is not None else v1.ImageSpec()
+    names = [*image.repo_tags, *image.repo_digests] if image is not None else []
+    digests = image.repo_digests if image is not None else []
     resources = container.resources
     return v1.ContainerStatus(
         id=container.id,
@@ -103,7 +104,7 @@ def container_status(container: ContainerRecord, image: v1.Image | None) -> v1.C
         annotations=config.annotations,
         mounts=config.mounts,
         log_path=container.log_path,
-        resources=v1.ContainerResources(linux=resources) if resources else None,
+        resources=v1.ContainerResources(linux=resources) if resources is not None else None,
         image_id=container.image_id,
         stop_signal=config.stop_signal,
     )

@@ -57,7 +57,6 @@ class ServerCall:
     """One call as its handler sees it; the part of grpclib's stream that handlers use.
 
     Attributes:
-        metadata: the headers that the client sent along.
         path: the full name of the method.
     """
 
@@ -65,16 +64,22 @@ class ServerCall:
         self,
         stream: Stream,
         handler: Handler,
+        path: str,
         headers: list[tuple[str, str]],
         max_send: int | None = None,
     ) -> None:
         self._max_send = max_send
-        self.path = dict(headers)[":path"]
-        self.metadata = decode_metadata(headers)
+        self._headers = headers
+        self.path = path
         self._stream = stream
         self._handler = handler
         self._headers_sent = False
         self._messages = 0
+
+    @property
+    def metadata(self) -> Mapping[str, str | bytes]:
+        """The headers that the client sent along."""
+        return decode_metadata(self._headers)
 
     async def recv_message(self) -> Any:
         """Wait for the next message of the client; None when there are no more."""
@@ -186,11 +191,12 @@ class _Connection(AbstractHandler):
             return
         try:
             if "grpc-timeout" in table:
-                scope.deadline = anyio.current_time() + decode_timeout(table["grpc-timeout"])
+                now = asyncio.get_running_loop().time()
+                scope.deadline = now + decode_timeout(table["grpc-timeout"])
         except ValueError as exc:
             await send_status(stream, Code.INVALID_ARGUMENT, str(exc), first=True)
             return
-        call = ServerCall(stream, handler, headers, self._server.max_send)
+        call = ServerCall(stream, handler, path, headers, self._server.max_send)
         status, message = await _run(call, handler, scope)
         if stream in self._scopes:  # else nobody is there to hear it
             await call.finish(status, message)
