@@ -71,6 +71,8 @@ class HandlerHooks:
         probes: where readiness and startup results are noted.
         past_deadline: has a pod run longer than its active deadline allows?
         dead_kept: dead containers of each name that are left to the container GC.
+        qos_class: quality-of-service class of a spec.
+        status_wanted: the API's pod that shows a status has come, has changed or may go.
     """
 
     wake_housekeeping: Callable[[], None]
@@ -80,6 +82,8 @@ class HandlerHooks:
     probes: ProbeResultSink | None = None
     past_deadline: Callable[[Pod], bool] | None = None
     dead_kept: int = KEPT
+    qos_class: Callable[[Pod], str] = lambda _pod: ""
+    status_wanted: Callable[[PodUID], None] = lambda _uid: None
 
 
 class PodHandlers:
@@ -141,6 +145,8 @@ class PodHandlers:
                 self._update_of_mirror(pod)
             else:
                 self._tell(UpdateType.UPDATE, pod)
+                if pod.metadata.deletion_timestamp is not None:
+                    self._hooks.status_wanted(pod_uid(pod))
 
     def handle_pod_removes(self, pods: Sequence[Pod]) -> None:
         """Pods that their source no longer names."""
@@ -231,6 +237,7 @@ class PodHandlers:
             log.debug("mirror_without_pod", mirror=mirror.metadata.name)
             return
         self._workers.update_pod(UpdatePodOptions(UpdateType.UPDATE, static, mirror))
+        self._hooks.status_wanted(pod_uid(static))
 
     def _admitted(self, pod: Pod) -> bool:
         uid = pod_uid(pod)
@@ -252,7 +259,7 @@ class PodHandlers:
         if self._hooks.record is not None:
             self._hooks.record(pod, "Warning", rejection.reason, rejection.message)
         status = PodStatus(
-            qos_class=pod.status.qos_class,
+            qos_class=pod.status.qos_class or self._hooks.qos_class(pod),
             phase="Failed",
             reason=rejection.reason,
             message=f"Pod was rejected: {rejection.message}",

@@ -7,7 +7,9 @@ from typing import Protocol, TypeAlias
 
 from nodeagent.api import Pod, PodStatus
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod, UpdateType
+from nodeagent.model.actions import PodSyncResult
 from nodeagent.model.probes import NO_RESULTS, ProbeResults
+from nodeagent.model.volumes import MountedVolume
 
 StatusFn: TypeAlias = Callable[[PodStatus], PodStatus]
 """Changes a pod's status while it terminates (an eviction's reason and message)."""
@@ -41,6 +43,52 @@ class PodSyncer(Protocol):
 
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
         """Release what the stopped pod held: volumes, directories, its final status."""
+        ...
+
+
+class PodRuntime(Protocol):
+    """The runtime side, as the sync calls need it."""
+
+    async def sync_pod(
+        self,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        volumes: Mapping[str, MountedVolume],
+        *,
+        probes: ProbeResults,
+        restart_all: bool = False,
+    ) -> PodSyncResult:
+        """Do what the pod needs in the runtime; with ``restart_all`` remove its containers."""
+        ...
+
+    async def kill_pod(
+        self, pod: Pod | None, status: PodRuntimeStatus, grace_override: int | None
+    ) -> None:
+        """Stop all containers and sandboxes.
+
+        Raises:
+            SyncError: something could not be stopped.
+        """
+        ...
+
+
+class Volumes(Protocol):
+    """The volumes of pods."""
+
+    async def mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
+        """Make all volumes of the pod ready.
+
+        Raises:
+            SyncError: one cannot be made ready.
+        """
+        ...
+
+    async def unmount(self, uid: PodUID) -> None:
+        """Remove what was made for the pod.
+
+        Raises:
+            SyncError: something is still there.
+        """
         ...
 
 

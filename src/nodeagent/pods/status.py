@@ -5,10 +5,12 @@ docs/behaviour/phase.md, "Generated status".
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 from nodeagent.api import HostIP, Pod, PodIP, PodStatus
+from nodeagent.api.node import NodeAddress
 from nodeagent.model import PodRuntimeStatus
 from nodeagent.model.annotations import CONFIG_SOURCE
 from nodeagent.pods.conditions import READY, TRUE, compute_conditions, find, restarts_all
@@ -24,6 +26,22 @@ class NodeFacts:
     """What the status says about the node. ``host_ips`` has the primary family first."""
 
     host_ips: tuple[str, ...] = ()
+
+
+def node_facts(addresses: Iterable[NodeAddress], otherwise: Sequence[str] = ()) -> NodeFacts:
+    """The addresses that pods show as their host's.
+
+    Args:
+        addresses: the node's, as the API shows them.
+        otherwise: what the agent itself found, for while the API shows none.
+    """
+    given = list(addresses)
+    for kind in ("InternalIP", "ExternalIP"):
+        found = [a.address for a in given if a.type == kind and _family(a.address)]
+        if found:
+            others = [ip for ip in found if _family(ip) != _family(found[0])]
+            return NodeFacts((found[0], *others[:1]))
+    return NodeFacts(tuple(otherwise))
 
 
 def is_static(pod: Pod) -> bool:

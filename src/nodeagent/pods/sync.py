@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as replace_data
-from typing import Protocol
 
 import anyio
 from msgspec.structs import replace
@@ -29,13 +28,19 @@ from nodeagent.model import (
     UpdateType,
 )
 from nodeagent.model.actions import PodSyncResult
-from nodeagent.model.probes import ProbeResults
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.conditions import restarts_all
 from nodeagent.pods.container_statuses import StatusContext, by_name
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
-from nodeagent.pods.protocols import EventRecorder, NoProbes, PodProbes, StatusFn
+from nodeagent.pods.protocols import (
+    EventRecorder,
+    NoProbes,
+    PodProbes,
+    PodRuntime,
+    StatusFn,
+    Volumes,
+)
 from nodeagent.pods.status import DEADLINE_EXCEEDED, NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
 
@@ -43,52 +48,6 @@ log = Log("sync")
 
 FAILED_MOUNT = "FailedMount"
 UNSUPPORTED = "UnsupportedField"
-
-
-class PodRuntime(Protocol):
-    """The runtime side, as the sync calls need it."""
-
-    async def sync_pod(
-        self,
-        pod: Pod,
-        status: PodRuntimeStatus,
-        volumes: Mapping[str, MountedVolume],
-        *,
-        probes: ProbeResults,
-        restart_all: bool = False,
-    ) -> PodSyncResult:
-        """Do what the pod needs in the runtime; with ``restart_all`` remove its containers."""
-        ...
-
-    async def kill_pod(
-        self, pod: Pod | None, status: PodRuntimeStatus, grace_override: int | None
-    ) -> None:
-        """Stop all containers and sandboxes.
-
-        Raises:
-            SyncError: something could not be stopped.
-        """
-        ...
-
-
-class Volumes(Protocol):
-    """The volumes of pods."""
-
-    async def mount(self, pod: Pod) -> Mapping[str, MountedVolume]:
-        """Make all volumes of the pod ready.
-
-        Raises:
-            SyncError: one cannot be made ready.
-        """
-        ...
-
-    async def unmount(self, uid: PodUID) -> None:
-        """Remove what was made for the pod.
-
-        Raises:
-            SyncError: something is still there.
-        """
-        ...
 
 
 class PodSync:
@@ -112,6 +71,7 @@ class PodSync:
         metrics: where starts and ends are counted.
         waiting_note: what a container that is being started waits for, "" for nothing.
         probes: the pods' probes.
+        want_mirror: has the API's copy of a pod made, if it is a static one. Never waits.
     """
 
     def __init__(
@@ -134,6 +94,7 @@ class PodSync:
         metrics: PodMetrics | None = None,
         waiting_note: Callable[[PodUID, str], str] = lambda _uid, _container: "",
         probes: PodProbes | None = None,
+        want_mirror: Callable[[Pod], None] = lambda _pod: None,
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
@@ -154,6 +115,7 @@ class PodSync:
         # What the runtime side is working on right now.
         self._at_work: dict[PodUID, tuple[Pod, PodRuntimeStatus, Mapping[str, str]]] = {}
         self._probes: PodProbes = NoProbes() if probes is None else probes
+        self._want_mirror = want_mirror
         self._born = clock.now()
         # Loop time at which each pod that does not run yet was first worked on.
         self._begun: dict[PodUID, float] = {}
@@ -176,6 +138,7 @@ class PodSync:
             self._store(pod, shown)
             return True
         if fields := self._unsupported(pod):
+            self._want_mirror(pod)
             self._refuse(pod, shown, fields)
             return False
         self._store(pod, self._without_refusal(shown))
@@ -184,6 +147,7 @@ class PodSync:
         if network and not pod.spec.host_network:
             self._hold(pod, status, "NetworkNotReady", f"network is not ready: {network}")
             raise NetworkNotReadyError(network)
+        self._want_mirror(pod)
         volumes = await self._mount(pod, status)
         self._held.pop(PodUID(pod.metadata.uid), None)
         self._probes.add_pod(pod)
@@ -292,6 +256,8 @@ class PodSync:
             SyncError: something could not be removed.
         """
         self._store(pod, self._generate(pod, status, final=True))
+        # No container can run any more, so that the end may be told from now on.
+        self._statuses.nudge(PodUID(pod.metadata.uid))
         await self._volumes.unmount(PodUID(pod.metadata.uid))
         self._statuses.terminate_pod(pod)
         self._journal.record("sync", "PodTerminated", pod.metadata.uid)

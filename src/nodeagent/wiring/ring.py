@@ -243,6 +243,7 @@ def build_parts(
             probes=statuses,
             past_deadline=deadline_passed,
             dead_kept=max(config.maximum_dead_containers_per_container, 1),
+            qos_class=lambda pod: compute_qos(pod).value,
         ),
         journal=journal,
         metrics=metrics,

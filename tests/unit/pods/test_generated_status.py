@@ -18,6 +18,7 @@ from tests.unit.pods.status_builders import (
 )
 
 from nodeagent.api import Pod, PodIP, PodStatus
+from nodeagent.api.node import NodeAddress
 from nodeagent.model import ContainerState as Seen
 from nodeagent.model import PodRuntimeStatus
 from nodeagent.pods.container_statuses import StatusContext
@@ -26,6 +27,7 @@ from nodeagent.pods.status import (
     NodeFacts,
     generate_pod_status,
     is_static,
+    node_facts,
     past_deadline,
 )
 
@@ -185,6 +187,25 @@ def test_on_the_host_network_the_addresses_are_the_nodes() -> None:
     assert (found.pod_ip, found.host_ip) == node[:1] * 2
     assert tuple(h.ip for h in found.host_ips) == node
     assert generate(make_pod(host_network=True), node=()).pod_ip == ""
+
+
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [
+        ([], ("10.0.0.9",)),
+        ([("Hostname", "n1")], ("10.0.0.9",)),
+        ([("InternalIP", "10.0.0.1"), ("ExternalIP", "8.8.8.8")], ("10.0.0.1",)),
+        ([("ExternalIP", "8.8.8.8"), ("InternalIP", "fd00::1")], ("fd00::1",)),
+        ([("InternalIP", "fd00::1"), ("InternalIP", "10.0.0.1")], ("fd00::1", "10.0.0.1")),
+        ([("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.0.2")], ("10.0.0.1",)),
+        ([("InternalIP", "nonsense"), ("ExternalIP", "8.8.8.8")], ("8.8.8.8",)),
+    ],
+)
+def test_pg8_the_hosts_addresses_are_the_nodes(
+    node: list[tuple[str, str]], shown: tuple[str, ...]
+) -> None:
+    addresses = [NodeAddress(type=kind, address=address) for kind, address in node]
+    assert node_facts(addresses, ("10.0.0.9",)).host_ips == shown
 
 
 def test_the_start_time_is_kept() -> None:

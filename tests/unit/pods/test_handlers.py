@@ -75,6 +75,7 @@ class Desk:
     overdue: set[str] = field(default_factory=set)
     rejected: dict[str, Rejection] = field(default_factory=dict)
     asked: list[tuple[str, list[str]]] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sources = SourcesReady(lambda: self.registered, lambda: self.merged)
@@ -86,6 +87,8 @@ class Desk:
             probes=self.probes,
             past_deadline=lambda pod: pod.metadata.uid in self.overdue,
             dead_kept=self.kept,
+            qos_class=lambda _pod: "Burstable",
+            status_wanted=self.shown.append,
         )
         self.handlers = PodHandlers(
             self.manager,
@@ -171,7 +174,10 @@ async def test_h3_a_pod_that_is_not_admitted_gets_no_worker_and_says_why() -> No
         assert desk.asked == [("u1", []), ("u2", ["u1"])]
         assert not rig.workers.is_known(PodUID("u2"))
         assert desk.statuses.stored[PodUID("u2")] == PodStatus(
-            phase="Failed", reason="OutOfcpu", message="Pod was rejected: not enough cpu"
+            qos_class="Burstable",
+            phase="Failed",
+            reason="OutOfcpu",
+            message="Pod was rejected: not enough cpu",
         )
         assert (rig.events[-1].kind, rig.events[-1].reason) == ("Warning", "OutOfcpu")
         assert rig.figure("kubelet_admission_rejections_total", reason="OutOfcpu") == 1.0
@@ -228,6 +234,20 @@ async def test_h5_a_graceful_deletion_ends_the_pod() -> None:
         desk.handlers.handle_pod_updates([make_pod(deleting=True, deletion_grace=4)])
         await rig.settle()
         assert rig.syncer.last("terminating").grace == 4
+
+
+async def test_h17_a_mirror_that_comes_or_goes_and_a_deletion_wake_the_status_writer() -> None:
+    async with running() as rig:
+        desk = Desk(rig)
+        desk.handlers.handle_pod_additions([static_pod("s"), make_pod("u1", "one")])
+        assert desk.shown == []
+        desk.handlers.handle_pod_additions([mirror := mirror_pod("m")])
+        desk.handlers.handle_pod_removes([mirror])
+        assert desk.shown == ["s", "s"]
+        desk.handlers.handle_pod_updates([make_pod("u1", "one")])
+        assert desk.shown == ["s", "s"]
+        desk.handlers.handle_pod_updates([make_pod("u1", "one", deleting=True)])
+        assert desk.shown == ["s", "s", "u1"]
 
 
 async def test_h6_a_removed_pod_is_dropped_and_killed() -> None:

@@ -59,6 +59,7 @@ class Neighbours:
         self.result = PodSyncResult()
         self.start_errors: dict[str, ContainerError] = {}
         self.notes: dict[str, str] = {}
+        self.mirrored: list[str] = []
         self.kill_error: Exception | None = None
         self.mount_error: SyncError | None = None
         self.unmount_error: SyncError | None = None
@@ -86,6 +87,7 @@ class Neighbours:
             clock=self.clock,
             journal=self.journal,
             waiting_note=lambda _uid, name: self.notes.get(name, ""),
+            want_mirror=lambda pod: self.mirrored.append(pod.metadata.uid),
         )
 
     async def sync_pod(
@@ -372,6 +374,23 @@ async def test_a_missing_network_holds_the_pod_back(around: Neighbours) -> None:
     assert around.calls == []
     assert around.stored().phase == "Pending"
     assert around.waiting() == ("ContainerCreating", text)
+
+
+async def test_mp1_a_sync_that_gets_to_the_volumes_or_refuses_the_pod_wants_its_mirror(
+    around: Neighbours,
+) -> None:
+    around.network = "no CNI"
+    with pytest.raises(NetworkNotReadyError):
+        await around.bring_up(make_pod(), look())
+    assert around.mirrored == []
+    around.network = ""
+    around.mount_error = SyncError("no disk", reason="FailedMount")
+    with pytest.raises(SyncError):
+        await around.bring_up(make_pod(), look())
+    assert around.mirrored == [UID]
+    around.unsupported = ["spec.hostPID"]
+    await around.bring_up(make_pod(), look())
+    assert around.mirrored == [UID, UID]
 
 
 async def test_on_the_host_network_it_does_not_matter(around: Neighbours) -> None:
