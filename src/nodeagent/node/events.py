@@ -42,7 +42,8 @@ class JournalEvents:
 
     def node_event(self, kind: str, reason: str, message: str) -> None:
         """Say something about the node; never blocks, never fails."""
-        if self._record(("", reason), kind, reason, message, object="node"):
+        fresh = self._record(("", reason), kind, reason, message, object="node")
+        if fresh and reason not in _EXPECTED:
             log.warning("node_event", reason=reason, message=message)
 
     def _record(

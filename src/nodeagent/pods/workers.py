@@ -461,8 +461,9 @@ class PodWorkers:
         with anyio.move_on_after(limit):
             await done.wait()
             return
+        text = "Container runtime did not kill the pod within specified grace period."
+        self._events(pod, "Warning", "ExceededGracePeriod", text)
         msg = f"the pod still runs {limit:g} s after it was killed"
-        self._events(pod, "Warning", "ExceededGracePeriod", msg)
         raise SyncError(msg, reason="ExceededGracePeriod")
 
     async def stop_all(self, timeout: float, grace: int | None = None) -> tuple[PodUID, ...]:

@@ -243,7 +243,7 @@ def _plan_regular(
     if latest.state is ContainerState.RUNNING:
         return _plan_running(plan, pod, container, latest, probes)
     if latest.state is ContainerState.UNKNOWN:
-        message = f"Container {name} is in an unknown state, will be restarted"
+        message = 'Container is in "unknown" state, try killing it before restart'
         plan.kills.append(ContainerToKill(latest.id, name, message, KillReason.UNKNOWN))
         plan.starts.add(name)
     elif latest.state is ContainerState.CREATED or should_restart(pod, container, latest):

@@ -13,7 +13,7 @@ from nodeagent.journal import Journal
 from nodeagent.limiter import AdaptiveLimiter
 from nodeagent.log import Log
 from nodeagent.model import PodUID
-from nodeagent.runtime.events import EventType, OnAction, OnSandbox, PodEvents, no_sandbox
+from nodeagent.runtime.events import AllEvents, EventType, OnAction, OnSandbox, no_sandbox
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.names import field_path
@@ -45,7 +45,7 @@ class RuntimeContext:
     runtime: ContainerRuntime
     settings: RuntimeSettings
     host: HostFacts
-    events: PodEvents
+    events: AllEvents
     journal: Journal
     metrics: RuntimeMetrics
     clock: Clock

@@ -48,10 +48,17 @@ def no_resolver(node_ips: tuple[str, ...]) -> ResolverSettings:
 
 @dataclass(frozen=True, slots=True)
 class DNSWarning:
-    """Something about a pod's DNS that an event should say."""
+    """Something about a pod's DNS that an event should say.
+
+    Attributes:
+        reason: of the event.
+        message: for people.
+        of_node: the node is to blame, so its own events say it too.
+    """
 
     reason: str
     message: str
+    of_node: bool = False
 
 
 def parse_resolv_conf(text: str) -> ResolverSettings:
@@ -92,7 +99,9 @@ def pod_dns(
         warnings.append(
             DNSWarning(
                 "MissingClusterDNS",
-                f"no cluster DNS is configured: policy {policy} falls back to {DEFAULT}",
+                "kubelet does not have ClusterDNS IP configured and cannot create Pod using "
+                f'"{CLUSTER_FIRST}" policy. Falling back to "{DEFAULT}" policy.',
+                of_node=True,
             )
         )
         policy = DEFAULT

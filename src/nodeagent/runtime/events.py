@@ -50,6 +50,10 @@ class NodeEvents(Protocol):
         ...
 
 
+class AllEvents(PodEvents, NodeEvents, Protocol):
+    """Where all events go."""
+
+
 class NoEvents:
     """Drops all events."""
 

@@ -117,9 +117,7 @@ class PodExecutor:
 
     async def _kill_pod(self, actions: PodActions) -> None:
         if actions.create_sandbox and actions.sandbox_id:
-            message = (
-                f"Pod sandbox changed, it will be killed and re-created: {actions.sandbox_why}"
-            )
+            message = "Pod sandbox changed, it will be killed and re-created."
             self._context.say(self._pod, "Normal", "SandboxChanged", message)
         if self._status.sandboxes or self._status.running:
             self._did_something = True

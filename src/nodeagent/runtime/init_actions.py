@@ -161,5 +161,5 @@ def _restart(
 
 
 def _kill_unknown(plan: Plan, container: Container, latest: ContainerRuntimeStatus) -> None:
-    message = f"Container {container.name} is in an unknown state, will be restarted"
+    message = 'Init container is in "unknown" state, try killing it before restart'
     plan.kills.append(ContainerToKill(latest.id, container.name, message, KillReason.UNKNOWN))

@@ -24,7 +24,7 @@ from nodeagent.runtime.backoff import CrashBackOff
 from nodeagent.runtime.checkpointing import Checkpoints
 from nodeagent.runtime.context import Persist, RuntimeContext, no_persist, nobody_cares
 from nodeagent.runtime.errors import SyncReason
-from nodeagent.runtime.events import NoEvents, OnAction, OnSandbox, PodEvents, no_action, no_sandbox
+from nodeagent.runtime.events import AllEvents, NoEvents, OnAction, OnSandbox, no_action, no_sandbox
 from nodeagent.runtime.executor import PodExecutor
 from nodeagent.runtime.hooks import HookRunner
 from nodeagent.runtime.image_pulls import OnNote, no_note
@@ -78,7 +78,7 @@ class RuntimeManager:
         settings: RuntimeSettings,
         host: HostFacts | None = None,
         *,
-        events: PodEvents | None = None,
+        events: AllEvents | None = None,
         journal: Journal | None = None,
         metrics: RuntimeMetrics | None = None,
         clock: Clock | None = None,

@@ -21,7 +21,13 @@ from nodeagent.model import (
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 from nodeagent.runtime.context import LINGER, RuntimeContext
-from nodeagent.runtime.dns import ResolverSettings, no_resolver, parse_resolv_conf, pod_dns
+from nodeagent.runtime.dns import (
+    DNSWarning,
+    ResolverSettings,
+    no_resolver,
+    parse_resolv_conf,
+    pod_dns,
+)
 from nodeagent.runtime.errors import SyncReason, describe, name_reserved, outcome_unknown
 from nodeagent.runtime.logs import make_log_dir, pod_log_dir
 from nodeagent.runtime.names import POD_UID, PodNames
@@ -88,9 +94,16 @@ class SandboxMaker:
         dns, warnings = pod_dns(pod, host_dns, settings.cluster_dns, settings.cluster_domain)
         if warn:
             for warning in warnings:
-                context.say(pod, "Warning", warning.reason, warning.message)
+                self._warn(pod, warning)
         userns = await context.userns.of(pod)
         return build_sandbox_config(pod, attempt, dns, settings, context.host, userns)
+
+    def _warn(self, pod: Pod, warning: DNSWarning) -> None:
+        text = warning.message
+        if warning.of_node:
+            self._context.events.node_event("Warning", warning.reason, text)
+            text = f'pod: "{PodNames.of(pod)}". {text}'
+        self._context.say(pod, "Warning", warning.reason, text)
 
     def _handler(self, pod: Pod) -> str:
         """The runtime handler that the pod's runtime class leads to; "" for the default one."""

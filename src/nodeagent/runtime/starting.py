@@ -264,7 +264,7 @@ class ContainerStarter:
             id=created,
             attempt=attempt,
         )
-        context.say(pod, "Normal", "Created", f"Created container {container.name}", container.name)
+        context.say(pod, "Normal", "Created", "Container created", container.name)
         # Nobody has to look yet: it is started at once, or said to have failed.
         return ContainerID(created)
 
@@ -304,7 +304,7 @@ class ContainerStarter:
         context.note(
             "ContainerStarted", request.uid, "", took, container=name, id=cid, attempt=attempt
         )
-        context.say(pod, "Normal", "Started", f"Started container {name}", name)
+        context.say(pod, "Normal", "Started", "Container started", name)
         context.acted(request.uid, "container started")
         await self._link_log(pod, name, cid, attempt)
 

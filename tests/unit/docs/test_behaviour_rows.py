@@ -28,7 +28,7 @@ NUMBERED = {
     "images.md": (("runtime",), 50),
     "garbage.md": (("runtime", "pods"), 20),
     "probes.md": (("probes", "pods", "node"), 45),
-    "events.md": (("node", "runtime", "pods", "probes"), 14),
+    "events.md": (("node", "runtime", "pods", "probes"), 35),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
 BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}

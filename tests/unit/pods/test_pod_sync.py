@@ -271,7 +271,7 @@ async def test_a_pod_that_has_ended_is_terminal_and_the_runtime_is_not_touched(
 async def test_a_deadline_that_has_passed_ends_the_pod_and_is_said_once(
     around: Neighbours,
 ) -> None:
-    """workers.md, Y1; phase.md, PG2."""
+    """workers.md, Y1; phase.md, PG2; events.md, EV61."""
     pod = make_pod(deadline=60)
     assert await around.bring_up(pod, UP) is False
     around.clock.move(600)
@@ -290,7 +290,7 @@ REFUSAL = "not supported by this version of nodeagent: spec.initContainers, spec
 async def test_a_pod_with_fields_we_cannot_honour_stays_pending_and_says_which(
     around: Neighbours,
 ) -> None:
-    """workers.md, Y2; phase.md, PG6."""
+    """workers.md, Y2; phase.md, PG6; events.md, EV62."""
     around.unsupported = ["spec.initContainers", "spec.hostPID"]
     around.network = "no CNI"
     for _ in range(3):
@@ -365,7 +365,7 @@ async def test_what_a_container_waits_for_is_shown_while_it_waits(around: Neighb
 
 
 async def test_a_missing_network_holds_the_pod_back(around: Neighbours) -> None:
-    """workers.md, Y4."""
+    """workers.md, Y4; events.md, EV59."""
     around.network = "container runtime network not ready: <nil>"
     with pytest.raises(NetworkNotReadyError, match="network is not ready: container runtime"):
         await around.bring_up(make_pod(), look())
@@ -402,7 +402,7 @@ async def test_on_the_host_network_it_does_not_matter(around: Neighbours) -> Non
 
 
 async def test_a_volume_that_fails_is_an_event_and_an_error(around: Neighbours) -> None:
-    """workers.md, Y5; phase.md, PS20."""
+    """workers.md, Y5; phase.md, PS20; events.md, EV60."""
     around.mount_error = SyncError("data: no such directory", reason="FailedMount")
     with pytest.raises(SyncError, match="no such directory"):
         await around.bring_up(make_pod(), look())
@@ -533,7 +533,7 @@ async def test_a_registered_status_change_is_stored_before_the_kill_and_stays(
 
 
 async def test_a_kill_that_fails_is_an_event_and_an_error(around: Neighbours) -> None:
-    """workers.md, Y8."""
+    """workers.md, Y8; events.md, EV57."""
     around.kill_error = SyncError("a: context deadline exceeded", reason="KillContainerError")
     with pytest.raises(SyncError) as caught:
         await around.sync.sync_terminating_pod(make_pod(), UP, None, None)

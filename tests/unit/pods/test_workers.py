@@ -210,6 +210,7 @@ async def test_c6_workers_hold_back_while_the_runtime_is_down_and_go_on_when_it_
 
 
 async def test_c7_a_look_that_fails_is_told_and_tried_again_and_the_work_is_kept() -> None:
+    """events.md, EV58."""
     async with running() as rig:
         rig.cache.errors.append(SyncError("ContainerStatus: hangs"))
         rig.tell(CREATE, make_pod())
@@ -583,12 +584,16 @@ async def test_e1_killing_now_waits_until_nothing_runs() -> None:
 async def test_e1_a_pod_that_does_not_end_is_given_up_after_one_and_a_half_times_its_grace(
     grace: int | None, limit: float
 ) -> None:
+    """events.md, EV57."""
     async with running() as rig:
         rig.syncer.hold("terminating")
         with pytest.raises(SyncError, match="the pod still runs") as caught:
             await rig.workers.kill_pod_now(make_pod(), grace=grace)
         assert anyio.current_time() == limit
         assert caught.value.reason == rig.events[-1].reason == "ExceededGracePeriod"
+        assert rig.events[-1].message == (
+            "Container runtime did not kill the pod within specified grace period."
+        )
 
 
 async def test_e2_stopping_all_ends_every_pod_and_names_those_that_do_not() -> None:

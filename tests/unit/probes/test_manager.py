@@ -350,7 +350,7 @@ async def test_br5_a_checkpoint_that_makes_no_sense_is_refused_whole(saved: Any)
 
 @pytest.mark.parametrize("kind", ProbeKind)
 async def test_be1_be5_be6_failures_are_told_and_counted(kind: ProbeKind) -> None:
-    """probes.md, BE1, BE5, BE6."""
+    """probes.md, BE1, BE5, BE6; events.md, EV56."""
     fields: dict[str, Any] = {f"{kind.value}_probe": probe()}
     async with at_work(Desk()) as desk:
         up(desk, started=kind is not STARTUP)
@@ -370,6 +370,7 @@ async def test_be1_be5_be6_failures_are_told_and_counted(kind: ProbeKind) -> Non
 
 
 async def test_ba3_be2_a_probe_that_cannot_be_made_is_tried_three_times() -> None:
+    """events.md, EV56."""
     async with at_work(Desk()) as desk:
         up(desk)
         desk.answers.answer = unknown("no runtime")
@@ -385,6 +386,7 @@ async def test_ba3_be2_a_probe_that_cannot_be_made_is_tried_three_times() -> Non
 
 
 async def test_be3_a_warning_is_told_and_counts_as_success() -> None:
+    """events.md, EV56."""
     async with at_work(Desk()) as desk:
         up(desk)
         desk.answers.answer = Outcome(SUCCESS, "moved", warning=True)

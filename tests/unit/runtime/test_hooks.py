@@ -106,6 +106,7 @@ class TestAfterStart:
     async def test_one_that_fails_kills_the_container_and_says_why_in_its_status_only(
         self, runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
     ) -> None:
+        """events.md, EV52."""
         runtime.exec_result = v1.ExecSyncResponse(b"out\n", b"no secret\n", 3)
         assert await failure(runtime, manager, EXEC) == (
             f"Exec lifecycle hook ([warm up]) {WHERE}command 'warm up' exited with 3: no secret\n"
@@ -287,6 +288,8 @@ class TestRequests:
     async def test_a_server_without_tls_is_asked_in_plain_text_and_told_no_secret(
         self, runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
     ) -> None:
+        """events.md, EV53."""
+
         async def plain(reader: Any, writer: Any) -> None:
             head = await reader.read(1)
             rest = await reader.readuntil(b"\r\n\r\n") if head == b"G" else b""
@@ -345,6 +348,7 @@ class TestBeforeEnd:
     async def test_one_that_outlives_the_grace_is_cut_and_the_container_stopped(
         self, runtime: FakeRuntime, manager: RuntimeManager, events: EventLog, beside: bool
     ) -> None:
+        """events.md, EV52."""
         pod = make_pod(hooked(pre_stop=sleep(600)))
         status = await start(runtime, manager, pod)
         async with anyio.create_task_group() as tasks:
@@ -367,6 +371,7 @@ class TestBeforeEnd:
         events: EventLog,
         journal: Journal,
     ) -> None:
+        """events.md, EV52."""
         pod = make_pod(hooked(pre_stop=EXEC))
         status = await start(runtime, manager, pod)
         runtime.exec_result = v1.ExecSyncResponse(b"", b"secret", 1)

@@ -197,6 +197,7 @@ async def test_ik1_of_several_failures_each_text_is_told_once(node: Node) -> Non
 
 
 async def test_ik8_ik11_a_missing_secret_is_told_and_the_pull_tried(node: Node) -> None:
+    """events.md, EV55."""
     assert await node.ensure("gone", "lost") == "pulled"
     told = node.events.last("FailedToRetrieveImagePullSecret")
     assert (told.kind, told.field_path) == ("Warning", "")

@@ -364,6 +364,7 @@ async def test_gi9_a_removal_that_fails_does_not_stop_the_rest(node: Node) -> No
 
 @pytest.mark.anyio
 async def test_gi10_an_event_comes_with_the_second_failure(node: Node) -> None:
+    """events.md, EV63."""
     node.runtime.errors["list_images"] = Internal("down")
     async with anyio.create_task_group() as tasks:
         await tasks.start(node.gc.run)
@@ -391,6 +392,7 @@ async def test_gi10_an_answer_that_nobody_foresaw_ends_nothing(node: Node) -> No
 
 @pytest.mark.anyio
 async def test_gi11_a_disk_without_a_size_is_told(node: Node) -> None:
+    """events.md, EV63."""
     node.runtime.blocks = 0
     with pytest.raises(ImageGCError):
         await node.gc.collect()

@@ -68,6 +68,7 @@ async def test_ip3_ip4_ip5_the_policy_decides_whether_to_pull(
 async def test_ip6_an_absent_image_that_is_never_pulled_is_an_error(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
+    """events.md, EV44."""
     error = await sync(manager, runtime, pod_with(policy="Never"))
     assert error is not None
     assert error.reason == "ErrImageNeverPull"
@@ -96,6 +97,7 @@ async def test_ip1_an_image_without_tag_and_digest_is_the_latest(
 async def test_ip2_a_name_that_is_none_is_an_error(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog, image: str
 ) -> None:
+    """events.md, EV44."""
     error = await sync(manager, runtime, pod_with(image))
     assert error is not None
     assert error.reason == "InvalidImageName"
@@ -107,6 +109,7 @@ async def test_ip2_a_name_that_is_none_is_an_error(
 async def test_iq1_a_pull_emits_its_events(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
+    """events.md, EV40."""
     runtime.pull_seconds = 3.0
     await sync(manager, runtime)
     assert events.reasons[-4:] == ["Pulling", "Pulled", "Created", "Started"]

@@ -243,6 +243,7 @@ async def test_a_dead_sandbox_is_replaced_with_all_containers(
 async def test_a_changed_image_replaces_only_its_container(
     runtime: FakeRuntime, manager: RuntimeManager, events: EventLog
 ) -> None:
+    """events.md, EV48."""
     runtime.add_image("example.test/web:v2")
     pod = make_pod(make_container(), make_container("other"))
     await manager.sync_pod(pod, await runtime.status(), {})
