@@ -22,11 +22,13 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
+from nodeagent.cluster import open_link
 from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.intake import WatchedSource
 from nodeagent.journal import Journal
+from nodeagent.kube import KubeClients
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import host_address
@@ -56,6 +58,8 @@ class NodeAgent:
         config: settings.
         runtime: a container runtime of the caller's own; None for the configured endpoint.
         images: its images; required with ``runtime``.
+        cluster: a connection to an API server of the caller's own; None for the kubeconfig of
+            the settings, if there is one.
         sources: further pod sources, next to those of the configuration.
         clock: wall clock, for what is shown.
         registry: where metrics are registered; None for a registry of its own.
@@ -76,6 +80,7 @@ class NodeAgent:
         *,
         runtime: RuntimeService | None = None,
         images: ImageService | None = None,
+        cluster: KubeClients | None = None,
         sources: Sequence[Source] = (),
         clock: Clock | None = None,
         registry: CollectorRegistry | None = None,
@@ -92,6 +97,7 @@ class NodeAgent:
             if runtime is not None and images is not None
             else None
         )
+        self._own_cluster = cluster
         self._extra_sources = tuple(WatchedSource(source, watch) for source in sources)
         self.left_running: tuple[PodUID, ...] = ()
         self._parts: Parts | None = None
@@ -174,6 +180,7 @@ class NodeAgent:
             runtime, images, name = await plumbing.enter_async_context(
                 open_runtime(config, self._own_runtime, self.registry, self._clock)
             )
+            link = await plumbing.enter_async_context(open_link(self._own_cluster))
             sources = (*self._configured_sources(), *self._extra_sources)
             address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(
@@ -185,6 +192,7 @@ class NodeAgent:
                 runtime_name=name,
                 node_address=address,
                 sources=sources,
+                link=link,
                 journal=self.journal,
                 registry=self.registry,
                 clock=self._clock,

@@ -7,11 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.channels import SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
+from nodeagent.cluster import Cluster
 from nodeagent.config import AgentConfig
 from nodeagent.errors import StartError
 from nodeagent.intake import running_sources
@@ -64,6 +66,8 @@ class Parts:
     loop: SyncLoop
     events: EventWatch
     checkpoint: Checkpointer
+    cluster: Cluster | None
+    """What runs for the API server; None for an agent that stands alone."""
     checks: HealthChecks
     journal: Journal
     registry: CollectorRegistry
@@ -73,8 +77,20 @@ class Parts:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Run the ring; sources start last and end first."""
+        """Run the ring; sources start last and end first.
+
+        What tells the API server ends after the ring: it has the last word of every pod.
+        """
         await self.checkpoint.load()
+        async with anyio.create_task_group() as telling:
+            async with self._ring(telling):
+                yield
+            if self.cluster is not None:
+                await self.cluster.flush()
+            telling.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _ring(self, telling: TaskGroup) -> AsyncIterator[None]:
         async with anyio.create_task_group() as ring:
             await ring.start(self.checkpoint.run)
             await ring.start(self.pleg.run)
@@ -88,6 +104,8 @@ class Parts:
             await ring.start(self.housekeeping.run)
             await ring.start(self.loop.run)
             await ring.start(self.events.run)
+            if self.cluster is not None:
+                await self.cluster.start(telling)
             async with running_sources(self.sources, self.mux.publish, self.journal):
                 yield
             if self.config.stop_pods_on_exit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
@@ -24,12 +24,14 @@ class Reach:
         answered_at: when it answered last; None before it ever did.
         away_since: since when requests get no answer; None while it answers.
         cause: why the last request got none.
+        on_return: each is called when the server answers again.
     """
 
     def __init__(self) -> None:
         self.answered_at: float | None = None
         self.away_since: float | None = None
         self.cause = ""
+        self.on_return: list[Callable[[], None]] = []
         self._refusals: dict[tuple[str, str], str] = {}
 
     @property
@@ -64,8 +66,12 @@ class Reach:
     def answered(self) -> None:
         """The server has just said something."""
         self.answered_at = anyio.current_time()
+        if self.away_since is None:
+            return
         self.away_since = None
         self.cause = ""
+        for callback in self.on_return:
+            callback()
 
     def _lost(self, cause: str) -> None:
         if self.away_since is None:

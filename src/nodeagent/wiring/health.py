@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nodeagent.channels import SyncLoop
 from nodeagent.checkpointer import Checkpointer
+from nodeagent.cluster import ClusterLink
 from nodeagent.node import RuntimeState
 from nodeagent.pleg import Pleg
 from nodeagent.pods.sources_ready import SourcesReady
@@ -23,6 +24,7 @@ def health_checks(
     names: frozenset[str],
     sources: Sequence[Source],
     checkpoint: Checkpointer,
+    link: ClusterLink | None = None,
 ) -> HealthChecks:
     """The checks, in the order in which they are shown."""
 
@@ -53,5 +55,6 @@ def health_checks(
             checks.sources(lambda: names, ready.ready),
             checks.manifests(problems),
             checks.storage(refused),
+            *([] if link is None else [checks.api_server(link.reach)]),
         ]
     )

@@ -15,12 +15,14 @@ from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
 from nodeagent.cleanup import CleanUp
 from nodeagent.clock import Clock
+from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
-from nodeagent.node import EventRecorder, EventSink, JournalEvents, RuntimeState
+from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
+from nodeagent.node.event_sender import EventSender
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
 from nodeagent.pods.admission import admission
@@ -55,6 +57,7 @@ from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
+from nodeagent.wiring.cluster import build_cluster
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
@@ -72,14 +75,15 @@ def build_parts(
     journal: Journal,
     registry: CollectorRegistry,
     clock: Clock,
-    api_events: EventSink | None = None,
+    link: ClusterLink | None = None,
 ) -> Parts:
     """Build and wire the parts; nothing runs yet."""
     root = Path(config.root_dir).absolute()
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
     _count_tasks(registry)
-    events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, api_events)
+    sender = None if link is None else EventSender(link.clients.events, registry)
+    events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, sender)
     manager = PodManager()
     statuses = StatusManager(clock, loop_time=anyio.current_time)
     cache = PodCache()
@@ -277,7 +281,10 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        checks=health_checks(loop, pleg, workers, runtime_state, ready, names, sources, checkpoint),
+        cluster=build_cluster(link, sender),
+        checks=health_checks(
+            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, link
+        ),
         journal=journal,
         registry=registry,
     )

@@ -68,8 +68,13 @@ async def test_a_server_is_away_since_the_first_request_without_an_answer() -> N
         with pytest.raises(UnreachableError):
             await bed.ask()
     assert away(bed.reach) == (anyio.current_time() - 20, "connection refused")
+    returns: list[float] = []
+    bed.reach.on_return.append(lambda: returns.append(anyio.current_time()))
+    await anyio.sleep(5)
     bed.wire.heal()
-    await bed.ask()
+    for _ in range(2):
+        await bed.ask()
+    assert returns == [anyio.current_time()]
     assert away(bed.reach) == (None, "")
 
 
