@@ -16,9 +16,9 @@ from nodeagent.api import Pod
 from nodeagent.duration import parse_duration
 from nodeagent.journal import Journal
 from nodeagent.log import Log
+from nodeagent.program import ProgramError, run_program
 from nodeagent.runtime.credential_config import ProvidersConfig, ProviderSettings, TokenAttributes
 from nodeagent.runtime.keyring import Keyring, Login, covers
-from nodeagent.runtime.plugin_process import PluginError, run_plugin
 
 TIMEOUT: Final = 60.0
 PURGE_PERIOD: Final = 900.0
@@ -67,7 +67,7 @@ class ProviderLogin:
 
 
 RunPlugin = Callable[[Sequence[str], bytes, Mapping[str, str], float], Awaitable[bytes]]
-"""Runs a program with an input; see :func:`nodeagent.runtime.plugin_process.run_plugin`."""
+"""Runs a program with an input; see :func:`nodeagent.program.run_program`."""
 
 
 class _Auth(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class CredentialProviders:
         journal: Journal,
         metrics: ProviderMetrics,
         tokens: TokenSource | None = None,
-        run: RunPlugin = run_plugin,
+        run: RunPlugin = run_program,
     ) -> None:
         self._tokens = tokens or NoTokens()
         self._plugins = [_Plugin(s, journal, metrics, run) for s in config.providers]
@@ -253,7 +253,7 @@ class _Plugin:
                 TIMEOUT,
             )
             response = self._read(output, account)
-        except PluginError as error:
+        except ProgramError as error:
             self._metrics.errors.labels(name).inc()
             cause = f"credential provider {name}: {error}"
             log.warning("credential_provider_failed", plugin=name, image=image, cause=str(error))
@@ -292,23 +292,23 @@ class _Plugin:
             response = msgspec.json.decode(output, type=_Response)
         except (msgspec.DecodeError, RecursionError) as error:
             # The text of the error may quote what must not be shown.
-            raise PluginError("printed something that is no CredentialProviderResponse") from error
+            raise ProgramError("printed something that is no CredentialProviderResponse") from error
         expected = self.settings.api_version
         if response.kind != "CredentialProviderResponse" or response.api_version != expected:
             msg = (
                 f"answered with {response.api_version} {response.kind}, "
                 f"expected {expected} CredentialProviderResponse"
             )
-            raise PluginError(msg)
+            raise ProgramError(msg)
         if response.cache_key_type not in ("Image", "Registry", "Global"):
             msg = f"cacheKeyType {response.cache_key_type!r} is not Image, Registry or Global"
-            raise PluginError(msg)
+            raise ProgramError(msg)
         self._duration(response)
         token = self.settings.token
         if account is None or token is None or token.cache_type == "Token":
             return response
         if any(auth.password == account.token for auth in (response.auth or {}).values()):
-            raise PluginError("gave the token back as a password; that needs cacheType Token")
+            raise ProgramError("gave the token back as a password; that needs cacheType Token")
         return response
 
     def _duration(self, response: _Response) -> float:
@@ -318,7 +318,7 @@ class _Plugin:
             return parse_duration(response.cache_duration)
         except ValueError as error:
             msg = f"cacheDuration: {error}"
-            raise PluginError(msg) from error
+            raise ProgramError(msg) from error
 
     def _keep(self, image: str, whose: str, response: _Response, ring: Keyring[Login]) -> None:
         now, duration = anyio.current_time(), self._duration(response)

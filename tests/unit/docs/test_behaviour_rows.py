@@ -29,6 +29,7 @@ NUMBERED = {
     "garbage.md": (("runtime", "pods"), 20),
     "probes.md": (("probes", "pods", "node"), 45),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
+    "cluster.md": (("kube",), 12),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
 BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}

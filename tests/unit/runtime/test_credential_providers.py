@@ -18,6 +18,7 @@ from tests.unit.runtime.fakes import make_pod
 from nodeagent.api import Pod
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
+from nodeagent.program import ProgramError, run_program
 from nodeagent.runtime.credential_config import (
     ProvidersConfig,
     ProviderSettings,
@@ -29,7 +30,6 @@ from nodeagent.runtime.credential_provider import (
     ProviderMetrics,
     ServiceAccountToken,
 )
-from nodeagent.runtime.plugin_process import PluginError, run_plugin
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +68,7 @@ class Program:
         }
         self.output: bytes | None = None
         self.seconds = 0.0
-        self.error: PluginError | None = None
+        self.error: ProgramError | None = None
 
     async def __call__(
         self, command: Sequence[str], request: bytes, env: Mapping[str, str], timeout: float
@@ -177,7 +177,7 @@ async def test_ix3_what_it_prints_is_not_shown(node: Node) -> None:
 
 async def test_ix3_one_that_fails_does_not_keep_others_from_their_turn() -> None:
     node = Node(SETTINGS, replace(SETTINGS, name="gcr"))
-    node.program.error = PluginError("ended with code 1: no network")
+    node.program.error = ProgramError("ended with code 1: no network")
     assert await node.users() == []
     assert node.runs == 2
     node.program.error = None
@@ -337,7 +337,7 @@ def script(directory: Path, text: str) -> tuple[str, ...]:
 async def test_ix1_a_program_gets_input_and_environment(tmp_path: Path) -> None:
     command = script(tmp_path, 'printf "%s %s" "$(cat)" "$REGION"')
     assert (
-        await run_plugin(command, b"request", {**os.environ, "REGION": "eu"}, 30) == b"request eu"
+        await run_program(command, b"request", {**os.environ, "REGION": "eu"}, 30) == b"request eu"
     )
 
 
@@ -352,16 +352,16 @@ async def test_ix1_a_program_gets_input_and_environment(tmp_path: Path) -> None:
     ],
 )
 async def test_ix3_a_program_that_fails(tmp_path: Path, text: str, cause: str) -> None:
-    with pytest.raises(PluginError) as caught:
-        await run_plugin(script(tmp_path, text), b"x" * 200_000, os.environ, 30)
+    with pytest.raises(ProgramError) as caught:
+        await run_program(script(tmp_path, text), b"x" * 200_000, os.environ, 30)
     assert str(caught.value) == cause
 
 
 @pytest.mark.realtime
 async def test_ix3_one_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     command = script(tmp_path, f"sleep 600 & echo $! > {tmp_path}/child; wait")
-    with pytest.raises(PluginError, match="did not end within 1s"):
-        await run_plugin(command, b"", os.environ, 1)
+    with pytest.raises(ProgramError, match="did not end within 1s"):
+        await run_program(command, b"", os.environ, 1)
     child = int((tmp_path / "child").read_text())
     with anyio.fail_after(20):
         while _runs(child):
@@ -377,8 +377,8 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.realtime
 async def test_ix3_a_program_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match="cannot be run: No such file or directory"):
-        await run_plugin((str(tmp_path / "none"),), b"", os.environ, 1)
+    with pytest.raises(ProgramError, match="cannot be run: No such file or directory"):
+        await run_program((str(tmp_path / "none"),), b"", os.environ, 1)
 
 
 # -- configuration ----------------------------------------------------------------------------

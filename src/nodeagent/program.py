@@ -20,7 +20,7 @@ _MAX_COMPLAINT: Final = 1024
 _SHUTDOWN: Final = 2.0
 
 
-class PluginError(Exception):
+class ProgramError(Exception):
     """A program could not be run, or ended badly; says how, and shows nothing that it printed
     on its standard output."""
 
@@ -39,7 +39,7 @@ class _Output:
             self.data += chunk[:room]
 
 
-async def run_plugin(
+async def run_program(
     command: Sequence[str], request: bytes, env: Mapping[str, str], timeout: float
 ) -> bytes:
     """Run a program with ``request`` as its input; returns what it printed.
@@ -47,7 +47,7 @@ async def run_plugin(
     The program and its children end when this returns, however it does.
 
     Raises:
-        PluginError: it does not exist, failed, took too long or printed more than 1 MiB.
+        ProgramError: it does not exist, failed, took too long or printed more than 1 MiB.
     """
     answer, complaint = _Output(bytearray(), MAX_OUTPUT), _Output(bytearray(), _MAX_COMPLAINT)
     try:
@@ -61,7 +61,7 @@ async def run_plugin(
         )
     except OSError as error:
         msg = f"cannot be run: {error.strerror}"
-        raise PluginError(msg) from error
+        raise ProgramError(msg) from error
     try:
         with anyio.move_on_after(timeout) as scope:
             await _talk(process, request, answer, complaint)
@@ -69,13 +69,13 @@ async def run_plugin(
         await _end(process)
     if scope.cancelled_caught:
         msg = f"did not end within {format_duration(timeout)}"
-        raise PluginError(msg)
+        raise ProgramError(msg)
     if process.returncode != 0:
         text = complaint.data.decode(errors="replace").strip()
         msg = f"ended with code {process.returncode}" + (f": {text}" if text else "")
-        raise PluginError(msg)
+        raise ProgramError(msg)
     if answer.cut:
-        raise PluginError("printed more than 1 MiB")
+        raise ProgramError("printed more than 1 MiB")
     return bytes(answer.data)
 
 

@@ -1,0 +1,90 @@
+"""How the API server is reached, and as whom: the outcome of reading a kubeconfig."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import ssl
+
+Signature: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
+"""What tells whether files have changed."""
+
+
+class AccessError(Exception):
+    """It is not known how to reach the server or as whom: which file, why, what to do.
+
+    Attributes:
+        files: what was looked at: when one of them changes, it is worth another try.
+    """
+
+    def __init__(self, message: str, files: Iterable[Path] = ()) -> None:
+        super().__init__(message)
+        self.files = tuple(files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach an API server, and as whom.
+
+    Attributes:
+        server: base URL, without a slash at its end.
+        tls: how connections are secured; None for http.
+        server_name: the name that the server's certificate must have; "" for that of the URL.
+        proxy: URL of the proxy to use; "" to choose by the environment.
+        authorization: value of the header, "" for none.
+        expires: when the authorization ends, if that is known.
+        files: all files that this was read from.
+        signature: of these files, taken before they were read.
+        connection: digest of everything that connections depend on; it stays when only the
+            authorization changes.
+        client_certificate: file of the client certificate, if it has one of its own.
+        source: what it was read from, for people.
+    """
+
+    server: str
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    server_name: str = ""
+    proxy: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)
+    expires: datetime | None = None
+    files: tuple[Path, ...] = ()
+    signature: Signature = ()
+    connection: str = ""
+    client_certificate: Path | None = None
+    source: str = ""
+
+
+class AccessSource(Protocol):
+    """Where access comes from: a kubeconfig, the service account of a pod."""
+
+    @property
+    def source(self) -> str:
+        """What it is, for people."""
+        ...
+
+    async def load(self) -> Access:
+        """Read everything anew; plugins are run.
+
+        Raises:
+            AccessError: something is missing or malformed.
+        """
+        ...
+
+
+def signature(files: Iterable[Path]) -> Signature:
+    """What the files are now, links followed. Blocking."""
+    return tuple(_look(file) for file in files)
+
+
+def _look(file: Path) -> tuple[int, int, int, int] | None:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - the same for str and Path
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

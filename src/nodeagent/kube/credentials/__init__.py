@@ -1,0 +1,1 @@
+"""Credentials over time: files that change, bootstrap by CSR, rotation of certificates."""
