@@ -85,6 +85,6 @@ def signature(files: Iterable[Path]) -> Signature:
 def _look(file: Path) -> tuple[int, int, int, int] | None:
     try:
         found = os.stat(file)  # noqa: PTH116 - the same for str and Path
-    except OSError:
+    except (OSError, ValueError):  # such a name cannot be that of a file
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

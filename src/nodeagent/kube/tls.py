@@ -82,8 +82,9 @@ def _read(name: str | None, what: str, digest: Any) -> str:
         return ""
     try:
         content = Path(name).read_bytes()
-    except OSError as error:
-        msg = f"{_shown(what, name)} cannot be read: {error.strerror}"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no file can have this name"
+        msg = f"{_shown(what, name)} cannot be read: {reason}"
         raise AccessError(msg) from error
     digest.update(what.encode() + content)
     return content.decode("ascii", errors="replace")
