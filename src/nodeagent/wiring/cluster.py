@@ -2,14 +2,118 @@
 
 from __future__ import annotations
 
-import anyio.lowlevel
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from nodeagent.cluster import Cluster, ClusterLink
+from prometheus_client import CollectorRegistry
+
+from nodeagent.api import Pod
+from nodeagent.api.node import Node
+from nodeagent.cluster import Cluster, ClusterLink, Service
+from nodeagent.journal import Journal
+from nodeagent.model import FullName, PodUID
 from nodeagent.node.event_sender import EventSender
+from nodeagent.pods.housekeeping import Sweep
+from nodeagent.pods.manager import PodManager
+from nodeagent.pods.metrics import PodMetrics
+from nodeagent.pods.mirror_pods import MirrorPods, ends_under
+from nodeagent.pods.status_manager import StatusManager
+from nodeagent.pods.status_writer import PodStatusWriter
+from nodeagent.pods.workers import PodWorkers
 
 
-def build_cluster(link: ClusterLink | None, sender: EventSender | None) -> Cluster | None:
-    """What runs for the API server; None without one."""
+@dataclass(slots=True)
+class Telling:
+    """What the ring says that the API server has to learn. Without one nobody listens.
+
+    Attributes:
+        writer: writes statuses.
+        mirrors: makes mirror pods.
+    """
+
+    writer: PodStatusWriter | None = None
+    mirrors: MirrorPods | None = None
+
+    def status(self, uid: PodUID) -> None:
+        """A pod's status has changed, or what of it may be told."""
+        if self.writer is not None:
+            self.writer.wake(uid)
+
+    def mirror(self, pod: Pod) -> None:
+        """The mirror of a static pod is wanted."""
+        if self.mirrors is not None:
+            self.mirrors.want(pod)
+
+    async def sweep(self, sweep: Sweep) -> None:
+        """All sources have spoken, and this is what there is."""
+        if self.writer is not None:
+            await self.writer.sweep(sweep)
+        if self.mirrors is not None:
+            await self.mirrors.sweep(sweep)
+
+    def retry_now(self) -> None:
+        """The server answers again."""
+        for part in (self.writer, self.mirrors):
+            if part is not None:
+                part.retry_now()
+
+    async def told(self) -> None:
+        """Return when everything was said; the caller's scope bounds the wait."""
+        for part in (self.mirrors, self.writer):
+            if part is not None:
+                await part.drained()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingSide:
+    """The parts of the ring that the API server is told of.
+
+    Attributes:
+        manager: the desired pods.
+        statuses: what was computed of them.
+        workers: who works on them.
+        node: this node as the API shows it; None while that is not known.
+        journal: flight recorder.
+        metrics: of pods.
+    """
+
+    manager: PodManager
+    statuses: StatusManager
+    workers: PodWorkers
+    node: Callable[[], Node | None]
+    journal: Journal
+    metrics: PodMetrics
+
+
+def event_sender(link: ClusterLink | None, registry: CollectorRegistry) -> EventSender | None:
+    """The way of events to the API server; None without one."""
+    return None if link is None else EventSender(link.clients.events, registry)
+
+
+def build_cluster(
+    link: ClusterLink | None, sender: EventSender | None, telling: Telling, ring: RingSide
+) -> Cluster | None:
+    """What runs for the API server; None without one. From here on ``telling`` has listeners."""
     if link is None or sender is None:
         return None
-    return Cluster(link=link, services=(sender,), told=anyio.lowlevel.checkpoint)
+    workers = ring.workers
+
+    def may_run(uid: PodUID) -> bool:
+        return workers.view(uid).could_have_running_containers
+
+    def ends(name: FullName) -> bool:
+        return ends_under(name, workers.states())
+
+    client = link.clients.main
+    telling.writer = PodStatusWriter(
+        client,
+        ring.statuses,
+        ring.manager,
+        may_run=may_run,
+        journal=ring.journal,
+        metrics=ring.metrics,
+    )
+    telling.mirrors = MirrorPods(client, ring.node, ring.manager, ends=ends, journal=ring.journal)
+    link.reach.on_return.append(telling.retry_now)
+    services: tuple[Service, ...] = (sender, telling.writer, telling.mirrors)
+    return Cluster(link=link, services=services, told=telling.told)

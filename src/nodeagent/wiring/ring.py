@@ -22,7 +22,6 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
-from nodeagent.node.event_sender import EventSender
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
 from nodeagent.pods.admission import admission
@@ -57,7 +56,7 @@ from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
-from nodeagent.wiring.cluster import build_cluster
+from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
@@ -82,10 +81,10 @@ def build_parts(
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
     _count_tasks(registry)
-    sender = None if link is None else EventSender(link.clients.events, registry)
+    sender, telling = event_sender(link, registry), Telling()
     events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, sender)
     manager = PodManager()
-    statuses = StatusManager(clock, loop_time=anyio.current_time)
+    statuses = StatusManager(clock, telling.status, loop_time=anyio.current_time)
     cache = PodCache()
     lister = PodLister(runtime)
     pleg = Pleg(
@@ -172,6 +171,7 @@ def build_parts(
         metrics=metrics,
         waiting_note=runtime_manager.waiting_note,
         probes=probes,
+        want_mirror=telling.mirror,
     )
     queue = WorkQueue()
     workers = PodWorkers(
@@ -218,7 +218,7 @@ def build_parts(
         ready,
         HousekeepingHooks(
             purge=cleanup.purge,
-            sweepers=(cleanup.directories, cleanup.memory, cleanup.unprobe),
+            sweepers=(cleanup.directories, cleanup.memory, cleanup.unprobe, telling.sweep),
             collect_garbage=cleanup.collect_garbage,
         ),
         journal=journal,
@@ -248,7 +248,16 @@ def build_parts(
             past_deadline=deadline_passed,
             dead_kept=max(config.maximum_dead_containers_per_container, 1),
             qos_class=lambda pod: compute_qos(pod).value,
+            status_wanted=telling.status,
         ),
+        journal=journal,
+        metrics=metrics,
+    )
+    ring_side = RingSide(
+        manager=manager,
+        statuses=statuses,
+        workers=workers,
+        node=lambda: None,
         journal=journal,
         metrics=metrics,
     )
@@ -281,7 +290,7 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        cluster=build_cluster(link, sender),
+        cluster=build_cluster(link, sender, telling, ring_side),
         checks=health_checks(
             loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, link
         ),
