@@ -1,0 +1,309 @@
+"""A node against an API server in memory: registered, reported, kept alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from tests.unit.node.node_bed import Bed
+
+from nodeagent.api.meta import ObjectMeta
+from nodeagent.api.node import Node, NodeStatus, Taint
+from nodeagent.kube import ApiError
+from nodeagent.testing.api_store import ApiStore
+
+pytestmark = pytest.mark.anyio
+
+
+def denied(status: int = 403, reason: str = "Forbidden") -> ApiError:
+    return ApiError(status, reason, f"{reason} it is")
+
+
+async def test_a_machine_becomes_a_node() -> None:
+    bed = Bed(
+        node_labels={"team": "a"},
+        register_with_taints=(Taint(key="k", value="v", effect="NoSchedule"),),
+        provider_id="cloud://1",
+    )
+    async with bed.running():
+        await anyio.sleep(5)
+    node = bed.node()
+    assert node.metadata.labels == {
+        "kubernetes.io/hostname": "n1",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+        "team": "a",
+    }
+    assert node.spec.provider_id == "cloud://1"
+    assert [t.key for t in node.spec.taints] == ["k"]
+    assert bed.condition("Ready").status == "True"
+    assert str(node.status.capacity["memory"]) == "8Gi"
+    assert [a.address for a in node.status.addresses] == ["10.0.0.1", "n1"]
+    lease = bed.store.get("leases", "n1", "kube-node-lease")
+    assert lease["spec"]["holderIdentity"] == "n1"
+    assert [o["uid"] for o in lease["metadata"]["ownerReferences"]] == [node.metadata.uid]
+    assert (bed.count("POST", "nodes$"), bed.count("GET", "nodes")) == (1, 0)
+
+
+async def test_a_node_that_is_there_as_it_should_be_is_only_read() -> None:
+    store = ApiStore()
+    async with Bed(store).running():
+        await anyio.sleep(1)
+    patches = store.count("PATCH", "nodes")
+    bed = Bed(store)
+    async with bed.running():
+        await bed.settled()
+        # One is the sign of life, none is needed to mend anything.
+        assert store.count("PATCH", "nodes") == patches + 1
+    assert (store.count("POST", "nodes$"), store.count("GET", "nodes/")) == (2, 1)
+
+
+async def test_an_existing_node_is_mended_in_one_patch_and_keeps_what_people_gave_it() -> None:
+    store = ApiStore()
+    labels = {"kubernetes.io/hostname": "other", "people": "yes", "beta.kubernetes.io/os": "bsd"}
+    store.create(Node(metadata=ObjectMeta(name="n1", labels=labels, annotations={"mine": "1"})))
+    bed = Bed(store, node_labels={"team": "a"}, provider_id="cloud://1")
+    async with bed.running():
+        await anyio.sleep(0.05)
+        node = bed.node()
+        assert node.metadata.labels["kubernetes.io/hostname"] == "n1"
+        assert node.metadata.labels["beta.kubernetes.io/os"] == "linux"
+        assert node.metadata.labels["people"] == "yes"
+        assert "team" not in node.metadata.labels
+        assert node.metadata.annotations == {
+            "mine": "1",
+            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+        }
+        assert node.spec.provider_id == ""
+
+
+async def test_a_server_that_does_not_answer_is_asked_again_ever_more_slowly() -> None:
+    bed = Bed()
+    bed.client.cut()
+    async with bed.running():
+        await anyio.sleep(60)
+        assert bed.manager.trouble
+        assert bed.lookup.any_node() is not None
+        assert bed.lookup.node() is None
+        bed.client.heal()
+        await anyio.sleep(12)
+        assert bed.node().metadata.name == "n1"
+        assert bed.manager.trouble == ""
+    failures = [r for r in bed.journal.select("") if r.what == "RegistrationFailed"]
+    assert len(failures) == 1
+
+
+async def test_who_may_not_make_a_node_takes_the_one_that_is_there() -> None:
+    store = ApiStore()
+    store.create(Node(metadata=ObjectMeta(name="n1")))
+    store.refuse("POST", "nodes$", denied(), times=100)
+    bed = Bed(store)
+    async with bed.running():
+        await anyio.sleep(1)
+        assert bed.manager.registered
+    assert store.count("POST", "nodes$") == 1
+
+
+async def test_what_is_not_permitted_is_said_with_the_remedy() -> None:
+    store = ApiStore()
+    store.refuse("POST", "nodes$", denied(), times=100)
+    bed = Bed(store)
+    async with bed.running():
+        await anyio.sleep(1)
+        assert "allow this user to get, create and patch nodes" in bed.manager.trouble
+
+
+async def test_a_node_that_others_make_is_waited_for() -> None:
+    bed = Bed(register_node=False)
+    async with bed.running():
+        await anyio.sleep(30)
+        assert "--register-node=false" in bed.manager.trouble
+        assert bed.count("POST", "nodes") == 0
+        bed.store.create(Node(metadata=ObjectMeta(name="n1")))
+        await anyio.sleep(12)
+        assert bed.condition("Ready").status == "True"
+        assert bed.node().metadata.labels["kubernetes.io/arch"] == "amd64"
+
+
+async def test_a_node_that_somebody_deletes_is_made_again_with_its_lease() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(2)
+        uid = bed.node().metadata.uid
+        bed.store.delete("nodes", "n1")
+        bed.world.errors.append("container runtime is down")
+        await anyio.sleep(25)
+        node = bed.node()
+        assert node.metadata.uid != uid
+        lease = bed.store.get("leases", "n1", "kube-node-lease")
+        assert [o["uid"] for o in lease["metadata"]["ownerReferences"]] == [node.metadata.uid]
+
+
+async def test_readiness_is_reported_soon_after_the_start() -> None:
+    bed = Bed()
+    bed.world.errors = ["container runtime status check may not have completed yet"]
+    async with bed.running():
+        await anyio.sleep(1)
+        assert bed.condition("Ready").status == "False"
+        bed.world.errors = []
+        await anyio.sleep(0.2)
+        ready = bed.condition("Ready")
+        assert (ready.status, ready.reason) == ("True", "KubeletReady")
+    assert "NodeReady" in bed.events.reasons
+
+
+async def test_at_rest_there_is_a_lease_each_ten_seconds_and_a_patch_each_five_minutes() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(600)
+        leases, patches = bed.count("PUT", "leases"), bed.count("PATCH", "nodes")
+        await anyio.sleep(3600)
+        assert 340 <= bed.count("PUT", "leases") - leases <= 361
+        assert 11 <= bed.count("PATCH", "nodes") - patches <= 13
+    assert bed.count("GET", "nodes") == 0
+    assert bed.client.drops == 0
+
+
+async def test_a_flip_is_reported_in_the_next_round_or_when_the_manager_is_woken() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(200)
+        bed.world.errors = ["container runtime is down"]
+        await anyio.sleep(11)
+        ready = bed.condition("Ready")
+        assert (ready.status, ready.message) == ("False", "container runtime is down")
+        bed.world.errors = []
+        bed.manager.wake()
+        await anyio.sleep(0.01)
+        assert bed.condition("Ready").status == "True"
+    assert bed.events.reasons[-2:] == ["NodeNotReady", "NodeReady"]
+
+
+async def test_flips_are_told_once_while_the_server_is_away() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(200)
+        bed.client.cut()
+        bed.world.errors = ["container runtime is down"]
+        await anyio.sleep(100)
+        assert bed.events.reasons.count("NodeNotReady") == 1
+        bed.world.errors = []
+        await anyio.sleep(100)
+        bed.world.errors = ["container runtime is down"]
+        await anyio.sleep(100)
+        bed.client.heal()
+        await anyio.sleep(60)
+        assert bed.condition("Ready").status == "False"
+    assert bed.events.reasons[-3:] == ["NodeNotReady", "NodeReady", "NodeNotReady"]
+    assert bed.client.drops > 0
+
+
+async def test_a_hanging_runtime_holds_up_no_status() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(200)
+        bed.world.hangs = True
+        bed.world.errors = ["container runtime is down"]
+        await anyio.sleep(16)
+        assert bed.condition("Ready").status == "False"
+
+
+async def test_conditions_labels_and_resources_of_others_stay() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(1)
+
+        def annotate(item: dict[str, Any]) -> None:
+            item["metadata"]["labels"]["theirs"] = "1"
+            theirs = {"type": "KernelDeadlock", "status": "False"}
+            item["status"]["conditions"] = [*item["status"]["conditions"], theirs]
+            item["status"]["capacity"]["example.com/dongle"] = "4"
+
+        bed.store.edit("nodes", "n1", annotate, status=True)
+        await anyio.sleep(700)
+        node = bed.node()
+        assert "KernelDeadlock" in [c.type for c in node.status.conditions]
+        assert str(node.status.capacity["example.com/dongle"]) == "4"
+        assert str(node.status.allocatable["example.com/dongle"]) == "4"
+
+
+async def test_pod_addresses_go_to_the_runtime_and_are_a_change() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(1)
+
+        def assign(item: dict[str, Any]) -> None:
+            item["spec"]["podCIDRs"] = ["10.1.0.0/24", "fd00::/64"]
+            item["spec"]["podCIDR"] = "10.1.0.0/24"
+
+        bed.store.edit("nodes", "n1", assign)
+        await anyio.sleep(700)
+        assert bed.cidrs == ["10.1.0.0/24,fd00::/64"]
+
+
+async def test_volumes_in_use_are_reported_even_when_nothing_is_patched() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(1)
+        bed.world.volumes = ["b", "a", "b"]
+        await anyio.sleep(30)
+        assert bed.node().status.volumes_in_use == ("a", "b")
+        patches = bed.count("PATCH", "nodes")
+        reported = len(bed.world.reported)
+        await anyio.sleep(30)
+        assert bed.count("PATCH", "nodes") == patches
+        assert len(bed.world.reported) > reported
+        assert bed.world.reported[-1] == ("a", "b")
+
+
+async def test_a_conflict_over_the_lease_is_settled_with_a_fresh_one() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(15)
+
+        def take(item: dict[str, Any]) -> None:
+            item["spec"]["holderIdentity"] = "somebody"
+
+        bed.store.edit("leases", "n1", take, namespace="kube-node-lease")
+        await anyio.sleep(12)
+        lease = bed.store.get("leases", "n1", "kube-node-lease")
+        assert lease["spec"]["holderIdentity"] == "n1"
+
+
+async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(15)
+        bed.store.delete("leases", "n1", namespace="kube-node-lease")
+        await anyio.sleep(12)
+        assert bed.store.get("leases", "n1", "kube-node-lease")["spec"]["holderIdentity"] == "n1"
+
+
+async def test_two_failures_in_a_row_drop_the_connections() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(15)
+        bed.store.refuse("PUT", "leases", denied(500, "InternalError"), times=1)
+        await anyio.sleep(12)
+        assert bed.client.drops == 0
+        bed.store.refuse("PUT", "leases", denied(500, "InternalError"), times=2)
+        await anyio.sleep(12)
+        assert bed.client.drops == 3
+
+
+async def test_addresses_are_replaced_as_a_whole() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(1)
+        assert isinstance(bed.node().status, NodeStatus)
+        bed.world.addresses = type(bed.world.addresses)(ips=("10.0.0.2", "fd00::2"))
+        await anyio.sleep(80)
+        told = [(a.type, a.address) for a in bed.node().status.addresses]
+        assert told == [
+            ("InternalIP", "10.0.0.2"),
+            ("InternalIP", "fd00::2"),
+            ("Hostname", "n1"),
+        ]
