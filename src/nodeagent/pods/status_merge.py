@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from msgspec import json
 from msgspec.structs import replace
 
 from nodeagent.api import PodCondition, PodStatus
-from nodeagent.api.codec import to_builtins
+from nodeagent.api.codec import encode
 from nodeagent.pods.conditions import CONTAINERS_READY, FALSE, OWNED, READY, TRUE, find
 from nodeagent.pods.phase import FAILED, TERMINAL
 
@@ -92,7 +93,12 @@ def status_patch(before: PodStatus, after: PodStatus) -> dict[str, Any] | None:
     """
     if before == after:
         return None
-    return _changes(to_builtins(before), to_builtins(after)) or None
+    return _changes(_plain(before), _plain(after)) or None
+
+
+def _plain(status: PodStatus) -> dict[str, Any]:
+    plain: dict[str, Any] = json.decode(encode(status))
+    return plain
 
 
 def _changes(before: Plain, after: Plain) -> dict[str, Any]:
@@ -123,7 +129,8 @@ def _changed_list(
     items += [{_DIRECTIVE: "delete", key: gone} for gone in old if gone not in new]
     if not items:
         return {}
-    return {name: items, f"$setElementOrder/{name}": [{key: each} for each in new]}
+    order = {f"$setElementOrder/{name}": [{key: each} for each in new]} if new else {}
+    return {name: items, **order}
 
 
 def _changed_items(
