@@ -167,7 +167,7 @@ class PodStatusWriter:
         return sent
 
     def _is_due(self, stored: VersionedStatus, target: Pod, sent: _Sent) -> bool:
-        if sent.version != stored.version or self._is_over(stored, target, sent):
+        if sent.version != stored.version or self._is_over(stored, sent.reply or target, sent):
             return True
         return sent.withheld and not self._may_run(pod_uid(stored.pod))
 

@@ -24,6 +24,7 @@ NUMBERED = {
     "merge.md": (("sources",), 14),
     "sources.md": (("sources",), 30),
     "phase.md": (("pods", "cri"), 45),
+    "status.md": (("pods",), 35),
     "workers.md": (("pods", "node"), 90),
     "images.md": (("runtime",), 50),
     "garbage.md": (("runtime", "pods"), 20),
