@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from nodeagent.kube.validity import Validity
+
 if TYPE_CHECKING:
     import ssl
 
@@ -21,11 +23,13 @@ class AccessError(Exception):
 
     Attributes:
         files: what was looked at: when one of them changes, it is worth another try.
+        passing: it may be otherwise in a while though no file has changed: a plugin failed.
     """
 
-    def __init__(self, message: str, files: Iterable[Path] = ()) -> None:
+    def __init__(self, message: str, files: Iterable[Path] = (), *, passing: bool = False) -> None:
         super().__init__(message)
         self.files = tuple(files)
+        self.passing = passing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,8 @@ class Access:
         signature: of these files, taken before they were read.
         connection: digest of everything that connections depend on; it stays when only the
             authorization changes.
-        client_certificate: file of the client certificate, if it has one of its own.
+        validity: from when to when the client certificate is good; None without one.
+        rotatable: the client certificate is of the kubeconfig itself, not of a plugin.
         source: what it was read from, for people.
     """
 
@@ -56,7 +61,8 @@ class Access:
     files: tuple[Path, ...] = ()
     signature: Signature = ()
     connection: str = ""
-    client_certificate: Path | None = None
+    validity: Validity | None = None
+    rotatable: bool = False
     source: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Reads a kubeconfig, or the service account of a pod, into an :class:`Access`.
+"""Reads a kubeconfig into an :class:`Access`.
 
 kubernetes-asyncio understands the files. What it does not do by itself: files named in them are
 read anew each time, no secret is written to a disk, and plugins have a deadline.
@@ -9,16 +9,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 from anyio import to_thread
 
+from nodeagent.clock import Clock, SystemClock
 from nodeagent.kube.access import Access, AccessError, Signature, signature
+from nodeagent.kube.config_text import (
+    has_certificate,
+    named,
+    read_document,
+    text_of,
+    to_files,
+    told_to_plugins,
+)
 from nodeagent.kube.exec_plugin import (
     PluginCredentials,
     RunProgram,
@@ -26,11 +34,11 @@ from nodeagent.kube.exec_plugin import (
     program_path,
 )
 from nodeagent.kube.library import Library, library
-from nodeagent.kube.tls import tls_context
+from nodeagent.kube.tls import read_tls
+from nodeagent.kube.understood import plain_errors, settings
+from nodeagent.kube.validity import validity_of
 from nodeagent.program import run_program
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_SIZE_LIMIT: Final = 10 * 1024 * 1024
 _FILES: Final = {
     "cluster": ("certificate-authority",),
     "user": ("client-certificate", "client-key", "tokenFile"),
@@ -44,6 +52,9 @@ class KubeConfig:
         path: where it lies; paths in it count from its directory.
         environment: of plugins.
         run: runs them.
+        rotated: where rotation keeps its certificates; one that is good counts in place of the
+            client certificate of the file. None without rotation.
+        clock: tells whether it is good.
     """
 
     def __init__(
@@ -52,10 +63,14 @@ class KubeConfig:
         *,
         environment: Mapping[str, str] | None = None,
         run: RunProgram = run_program,
+        rotated: Path | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._path = path
         self._environment = environment
         self._run = run
+        self._rotated = rotated
+        self._clock = clock or SystemClock()
 
     @property
     def source(self) -> str:
@@ -68,40 +83,67 @@ class KubeConfig:
         Raises:
             AccessError: something is missing or malformed.
         """
-        try:
-            draft = await to_thread.run_sync(self._read)
-        except AccessError as error:
-            msg = f"{self.source}: {error}"
-            raise AccessError(msg, error.files or (self._path,)) from error
+        draft = await self._draft()
         try:
             given = await self._ask(draft)
             return await to_thread.run_sync(self._build, draft, given)
         except AccessError as error:
             msg = f"{self.source}: {error}"
-            raise AccessError(msg, draft.files) from error
+            raise AccessError(msg, draft.files, passing=error.passing) from error
 
     def _read(self) -> _Draft:
         before = signature((self._path,))
-        document = _document(self._path)
-        context = _named(document, "contexts", document.get("current-context"), "context")
-        cluster = _named(document, "clusters", context.get("cluster"), "cluster")
+        document = read_document(self._path)
+        context = named(document, "contexts", document.get("current-context"), "context")
+        cluster = named(document, "clusters", context.get("cluster"), "cluster")
         user: dict[str, Any] = {}
         if context.get("user"):
-            user = _named(document, "users", context["user"], "user")
+            user = named(document, "users", context["user"], "user")
         base = Path(os.path.abspath(self._path)).parent  # noqa: PTH100 - links stay
+        watched = [self._path]
+        if self._rotated is not None and has_certificate(user):
+            watched.append(self._rotated)
+            before = signature(watched)
+            self._prefer_rotated(user)
         for name, section in (("cluster", cluster), ("user", user)):
             for key in _FILES[name]:
                 if section.get(key):
-                    section[key] = str(base / _text(section, key))
+                    section[key] = str(base / text_of(section, key))
         paths = [
             Path(section[key])
             for name, section in (("cluster", cluster), ("user", user))
             for key in _FILES[name]
             if section.get(key)
         ]
-        return _Draft(
-            cluster, user, base, (self._path, *paths), before + signature(paths), library()
-        )
+        files = (*watched, *paths)
+        return _Draft(cluster, user, base, files, before + signature(paths), library())
+
+    def _prefer_rotated(self, user: dict[str, Any]) -> None:
+        """Use the certificate that rotation has left, if it is good."""
+        assert self._rotated is not None
+        try:
+            validity = validity_of(self._rotated.read_bytes())
+        except OSError:
+            return
+        if validity is not None and self._clock.now() < validity.ends:
+            for key in ("client-certificate", "client-key"):
+                user.pop(f"{key}-data", None)
+                user[key] = str(self._rotated)
+
+    async def cluster(self) -> dict[str, Any]:
+        """The cluster as the file describes it, with absolute paths.
+
+        Raises:
+            AccessError: something is missing or malformed.
+        """
+        return (await self._draft()).cluster
+
+    async def _draft(self) -> _Draft:
+        try:
+            return await to_thread.run_sync(self._read)
+        except AccessError as error:
+            msg = f"{self.source}: {error}"
+            raise AccessError(msg, error.files or (self._path,)) from error
 
     async def _ask(self, draft: _Draft) -> PluginCredentials | None:
         if "auth-provider" in draft.user:
@@ -112,7 +154,7 @@ class KubeConfig:
         wanted = draft.user.get("exec")
         if not wanted:
             return None
-        with _plain_errors(draft.library):
+        with plain_errors(draft.library):
             plugin = draft.library.exec_provider(_section(wanted, "exec"))
             command = [str(part) for part in plugin.args]
         if not wanted.get("command") or not isinstance(wanted["command"], str):
@@ -123,7 +165,7 @@ class KubeConfig:
             command,
             environment,
             api_version=str(plugin.api_version),
-            cluster=_told(draft.cluster) if wanted.get("provideClusterInfo") else None,
+            cluster=told_to_plugins(draft.cluster) if wanted.get("provideClusterInfo") else None,
             install_hint=str(wanted.get("installHint") or ""),
             run=self._run,
         )
@@ -131,27 +173,29 @@ class KubeConfig:
     def _build(self, draft: _Draft, given: PluginCredentials | None) -> Access:
         cluster, user = dict(draft.cluster), dict(draft.user)
         user.pop("exec", None)
-        certificate = user.get("client-certificate")
         if given is not None:
             user = _with(user, given)
-            certificate = None
         with ExitStack() as until_read:
-            _to_files(cluster, ("certificate-authority",), until_read)
-            _to_files(user, ("client-certificate", "client-key"), until_read)
+            to_files(cluster, ("certificate-authority",), until_read)
+            to_files(user, ("client-certificate", "client-key"), until_read)
             target = self._understood(draft.library, cluster, user)
-            tls, digest = tls_context(target)
-        connection = (target.host, target.tls_server_name, target.proxy, digest)
+            tls = read_tls(target)
+        connection = (target.host, target.tls_server_name, target.proxy, tls.digest)
+        expires = given.expires if given else None
+        if given and given.certificate and tls.validity and expires is None:
+            expires = tls.validity.ends
         return Access(
             server=target.host,
-            tls=tls,
+            tls=tls.context,
             server_name=target.tls_server_name or "",
             proxy=target.proxy or "",
             authorization=" ".join(target.api_key.get("BearerToken", "").split()),
-            expires=given.expires if given else None,
+            expires=expires,
             files=draft.files,
             signature=draft.signature,
             connection=hashlib.sha256(repr(connection).encode()).hexdigest(),
-            client_certificate=Path(certificate) if certificate else None,
+            validity=tls.validity,
+            rotatable=tls.validity is not None and not (given and given.certificate),
             source=self.source,
         )
 
@@ -164,7 +208,7 @@ class KubeConfig:
             "users": [{"name": "it", "user": user}],
         }
         target = settings()
-        with _plain_errors(library):
+        with plain_errors(library):
             loader = library.kubeconfig_loader(whole, config_base_path="")
             _finish(loader.load_and_set(target))
         if not target.host:
@@ -173,55 +217,6 @@ class KubeConfig:
             msg = f"the server must be a URL such as https://10.0.0.1:6443, not {target.host!r}"
             raise AccessError(msg)
         return target
-
-
-class InCluster:
-    """The service account of the pod that the agent runs in.
-
-    Args:
-        directory: where its token and the cluster's certificates are mounted.
-        environment: tells where the server is.
-    """
-
-    source = "service account of this pod"
-
-    def __init__(
-        self, directory: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] | None = None
-    ) -> None:
-        self._directory = directory
-        self._environment = environment
-
-    async def load(self) -> Access:
-        """Read everything anew.
-
-        Raises:
-            AccessError: this is no pod, or something of it is missing.
-        """
-        return await to_thread.run_sync(self._load)
-
-    def _load(self) -> Access:
-        files = (self._directory / "token", self._directory / "ca.crt")
-        before = signature(files)
-        parts, target = library(), settings()
-        environment = os.environ if self._environment is None else self._environment
-        try:
-            with _plain_errors(parts):
-                parts.in_cluster_loader(
-                    str(files[0]), str(files[1]), try_refresh_token=False, environ=environment
-                ).load_and_set(target)
-            tls, digest = tls_context(target)
-        except AccessError as error:
-            msg = f"{self.source}: {error}"
-            raise AccessError(msg, files) from error
-        return Access(
-            server=target.host,
-            tls=tls,
-            authorization=" ".join(target.api_key["BearerToken"].split()),
-            files=files,
-            signature=before,
-            connection=hashlib.sha256(f"{target.host} {digest}".encode()).hexdigest(),
-            source=self.source,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,89 +229,6 @@ class _Draft:
     files: tuple[Path, ...]
     signature: Signature
     library: Library
-
-
-def settings() -> SimpleNamespace:
-    """What kubernetes-asyncio fills in: like its ``Configuration``, which however changes the
-    loggers of the whole process."""
-    return SimpleNamespace(
-        host="",
-        api_key={},
-        ssl_ca_cert=None,
-        cert_file=None,
-        key_file=None,
-        verify_ssl=True,
-        tls_server_name=None,
-        proxy=None,
-    )
-
-
-def _document(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        with path.open("rb") as file:
-            data = file.read(_SIZE_LIMIT + 1)
-    except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise AccessError(msg) from error
-    if len(data) > _SIZE_LIMIT:
-        raise AccessError("10 MiB or more")
-    try:
-        document = yaml.safe_load(data)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        # The text around a fault may be secret.
-        problem = getattr(error, "problem", None) or type(error).__name__
-        msg = f"no YAML: {problem}{where}"
-        raise AccessError(msg) from error
-    if not isinstance(document, dict):
-        raise AccessError("no kubeconfig: a mapping with clusters, users and contexts is needed")
-    return document
-
-
-def _named(document: dict[str, Any], section: str, name: Any, key: str) -> dict[str, Any]:
-    """An item of one of the lists, copied."""
-    if not name:
-        what = "current-context" if key == "context" else f"{key} of the context"
-        msg = f"{what} is not given"
-        raise AccessError(msg)
-    items = document.get(section) or []
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        msg = f"{section} must be a list of named objects"
-        raise AccessError(msg)
-    found = [item for item in items if item.get("name") == name]
-    if not found:
-        msg = f"there is no {key} {name!r} in {section}"
-        raise AccessError(msg)
-    value = found[0].get(key)
-    if value is None:
-        value = {}
-    if not isinstance(value, dict):
-        msg = f"{key} {name!r} must be a mapping"
-        raise AccessError(msg)
-    return dict(value)
-
-
-def _text(section: dict[str, Any], key: str) -> str:
-    value = section[key]
-    if not isinstance(value, str):
-        msg = f"{key} must be a string"
-        raise AccessError(msg)
-    return value
-
-
-def _told(cluster: dict[str, Any]) -> dict[str, Any]:
-    """The cluster as a plugin may want to know it."""
-    names = (
-        "server",
-        "tls-server-name",
-        "insecure-skip-tls-verify",
-        "certificate-authority-data",
-        "proxy-url",
-    )
-    return {name: cluster[name] for name in names if name in cluster}
 
 
 def _with(user: dict[str, Any], given: PluginCredentials) -> dict[str, Any]:
@@ -334,24 +246,6 @@ def _with(user: dict[str, Any], given: PluginCredentials) -> dict[str, Any]:
 
 def _encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
-
-
-def _to_files(section: dict[str, Any], keys: tuple[str, ...], until_read: ExitStack) -> None:
-    """Put what is given as data into files in memory: the ssl module reads nothing else."""
-    for key in keys:
-        data = section.pop(f"{key}-data", None)
-        if not data:
-            continue
-        try:
-            content = base64.b64decode("".join(data.split()), validate=True)
-        except (ValueError, TypeError, AttributeError) as error:
-            msg = f"{key}-data is no base64"
-            raise AccessError(msg) from error
-        file = os.memfd_create(key)
-        until_read.callback(os.close, file)
-        with os.fdopen(os.dup(file), "wb") as writer:
-            writer.write(content)
-        section[key] = f"/proc/self/fd/{file}"
 
 
 def _section(value: Any, name: str) -> Any:
@@ -373,21 +267,6 @@ class _List(list[Any]):
     @property
     def value(self) -> list[Any]:
         return list(self)
-
-
-@contextmanager
-def _plain_errors(library: Library) -> Iterator[None]:
-    """Whatever malformed input makes the library raise becomes one sentence."""
-    try:
-        yield
-    except library.error as error:
-        raise AccessError(str(error)) from error
-    except OSError as error:
-        msg = f"{error.filename}: {error.strerror}"
-        raise AccessError(msg) from error
-    except (TypeError, ValueError, AttributeError, KeyError, AssertionError) as error:
-        msg = f"malformed ({type(error).__name__})"
-        raise AccessError(msg) from error
 
 
 def _finish(coroutine: Any) -> None:

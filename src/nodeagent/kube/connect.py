@@ -14,11 +14,12 @@ from nodeagent.aio import background
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.kube.access import AccessSource
 from nodeagent.kube.client import KubeClients
-from nodeagent.kube.config import InCluster, KubeConfig
+from nodeagent.kube.config import KubeConfig
 from nodeagent.kube.credentials.keeper import AccessKeeper
 from nodeagent.kube.http_client import HttpClient
 from nodeagent.kube.library import library
 from nodeagent.kube.metrics import ClientMetrics
+from nodeagent.kube.service_account import InCluster
 from nodeagent.kube.throttle import Throttle
 from nodeagent.kube.transport import Transport
 

@@ -85,7 +85,7 @@ async def ask_plugin(
     except ProgramError as error:
         hint = f"; {' '.join(install_hint.split())}" if install_hint else ""
         msg = f"{name} {' '.join(str(error).split())}{hint}"
-        raise AccessError(msg) from error
+        raise AccessError(msg, passing=True) from error
     return _read(name, answer, api_version)
 
 
@@ -95,22 +95,22 @@ def _read(name: str, answer: bytes, api_version: str) -> PluginCredentials:
     except msgspec.DecodeError as error:
         # The answer itself is secret.
         msg = f"{name} printed no ExecCredential: {error}"
-        raise AccessError(msg) from error
+        raise AccessError(msg, passing=True) from error
     if credential.kind != "ExecCredential" or credential.api_version != api_version:
         got = f"{credential.api_version} {credential.kind}"
         msg = f"{name} printed {got[:100]!r} instead of {api_version} ExecCredential"
-        raise AccessError(msg)
+        raise AccessError(msg, passing=True)
     status = credential.status
     if bool(status.client_certificate_data) != bool(status.client_key_data):
         msg = f"{name} gave only one of clientCertificateData and clientKeyData"
-        raise AccessError(msg)
+        raise AccessError(msg, passing=True)
     if not status.token and not status.client_certificate_data:
         msg = f"{name} gave neither a token nor a client certificate"
-        raise AccessError(msg)
+        raise AccessError(msg, passing=True)
     expires = status.expiration_timestamp
     if expires is not None and expires.tzinfo is None:
         msg = f"{name} gave an expirationTimestamp without a zone"
-        raise AccessError(msg)
+        raise AccessError(msg, passing=True)
     return PluginCredentials(
         status.token, status.client_certificate_data, status.client_key_data, expires
     )

@@ -170,8 +170,7 @@ class HttpClient:
                 await self._throttle.acquire()
             access = self._keeper.access
             if access is None:
-                why = self._keeper.problem or "credentials have not been read yet"
-                msg = f"{request.method} {request.path}: {why}"
+                msg = f"{request.method} {request.path}: {self._keeper.why_none}"
                 raise UnreachableError(msg)
             exchange = await self._transport.send(access, request)
             if 200 <= exchange.status < 300:

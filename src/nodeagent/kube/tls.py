@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.kube.access import AccessError
+from nodeagent.kube.validity import Validity, validity_of
 
 if TYPE_CHECKING:
     import ssl
@@ -16,11 +18,23 @@ _CERTIFICATE: Final = "client-certificate"
 _KEY: Final = "client-key"
 
 
-def tls_context(settings: Any) -> tuple[ssl.SSLContext | None, str]:
-    """A context for the settings that kubernetes-asyncio has understood, None for http.
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How connections are secured.
 
-    Returns:
-        It, and a digest of the files it was made of.
+    Attributes:
+        context: None for http.
+        digest: of the files it was made of.
+        validity: of the client certificate, None without one.
+    """
+
+    context: ssl.SSLContext | None
+    digest: str
+    validity: Validity | None
+
+
+def read_tls(settings: Any) -> Tls:
+    """What the settings mean that kubernetes-asyncio has understood.
 
     Raises:
         AccessError: a file is missing or malformed; the message names it.
@@ -28,7 +42,7 @@ def tls_context(settings: Any) -> tuple[ssl.SSLContext | None, str]:
     import ssl
 
     if not settings.host.startswith("https://"):
-        return None, ""
+        return Tls(None, "", None)
     digest = hashlib.sha256(repr(settings.verify_ssl).encode())
     authorities = _read(settings.ssl_ca_cert, _AUTHORITY, digest)
     if settings.ssl_ca_cert and not authorities:
@@ -46,21 +60,23 @@ def tls_context(settings: Any) -> tuple[ssl.SSLContext | None, str]:
     if not settings.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    validity = None
     if settings.cert_file or settings.key_file:
-        _load_chain(context, settings.cert_file, settings.key_file, digest)
-    return context, digest.hexdigest()
+        chain = _load_chain(context, settings.cert_file, settings.key_file, digest)
+        validity = validity_of(chain.encode())
+    return Tls(context, digest.hexdigest(), validity)
 
 
 def _load_chain(
     context: ssl.SSLContext, certificate: str | None, key: str | None, digest: Any
-) -> None:
+) -> str:
     import ssl
 
     if not certificate or not key:
         have, missing = (_KEY, _CERTIFICATE) if key else (_CERTIFICATE, _KEY)
         msg = f"{have} is given without {missing}"
         raise AccessError(msg)
-    _read(certificate, _CERTIFICATE, digest)
+    chain = _read(certificate, _CERTIFICATE, digest)
     _read(key, _KEY, digest)
     shown, shown_key = _shown(_CERTIFICATE, certificate), _shown(_KEY, key)
     try:
@@ -75,6 +91,7 @@ def _load_chain(
     except OSError as error:
         msg = f"{shown} or {shown_key} cannot be used: {error.strerror or error}"
         raise AccessError(msg) from error
+    return chain
 
 
 def _read(name: str | None, what: str, digest: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from nodeagent.pleg.plain_counter import PlainCounter
+from nodeagent.plain_counter import PlainCounter
 
 
 class EventMetrics:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from nodeagent.model import RuntimePod, SandboxState
-from nodeagent.pleg.plain_counter import PlainCounter
+from nodeagent.plain_counter import PlainCounter
 
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

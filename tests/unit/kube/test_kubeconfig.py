@@ -21,8 +21,9 @@ from tests.unit.kube.kube_lab import api_server, kubeconfig, server_tls
 from nodeagent.api.node import NodeList
 from nodeagent.kube import KubeClients, UnreachableError, paths
 from nodeagent.kube.access import Access, AccessError
-from nodeagent.kube.config import InCluster, KubeConfig
+from nodeagent.kube.config import KubeConfig
 from nodeagent.kube.connect import open_clients
+from nodeagent.kube.service_account import InCluster
 from nodeagent.program import ProgramError
 
 pytestmark = pytest.mark.anyio

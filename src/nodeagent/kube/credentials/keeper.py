@@ -36,12 +36,17 @@ class AccessKeeper:
     Attributes:
         access: the one in force; None while there never was one.
         problem: why the newest state of the files is not in force; "" when it is.
+        passing: the problem may go away without a change of files.
+        waiting_for: what has to happen before there is an access, such as an approval; "" for
+            nothing that is known.
         changed: called after another access has come into force.
     """
 
     def __init__(self, source: AccessSource, clock: Clock) -> None:
         self.access: Access | None = None
         self.problem = ""
+        self.passing = False
+        self.waiting_for = ""
         self.changed: Callable[[Access], None] = lambda _access: None
         self._source = source
         self._clock = clock
@@ -55,6 +60,11 @@ class AccessKeeper:
     def source(self) -> str:
         """Where access comes from, for people."""
         return self._source.source
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no access."""
+        return self.waiting_for or self.problem or "credentials have not been read yet"
 
     async def load(self) -> None:
         """Read the source now; a failure is kept in ``problem``."""
@@ -99,7 +109,13 @@ class AccessKeeper:
         try:
             access = await self._source.load()
         except AccessError as error:
-            await self._refuse(error)
+            self.passing = error.passing
+            await self._refuse(str(error), error.files)
+            return
+        except Exception as error:  # noqa: BLE001 - no content of a file may end the agent
+            log.fault("credentials_unreadable", error, source=self.source)
+            self.passing = True
+            await self._refuse(f"{self.source}: {type(error).__name__}", ())
             return
         finally:
             self._read_at = anyio.current_time()
@@ -113,11 +129,10 @@ class AccessKeeper:
                 log.info("credentials_changed", source=self.source, server=access.server)
             self.changed(access)
 
-    async def _refuse(self, error: AccessError) -> None:
-        problem = str(error)
-        if error.files:
-            self._files = error.files
-            self._seen = await to_thread.run_sync(signature, error.files)
+    async def _refuse(self, problem: str, files: tuple[Path, ...]) -> None:
+        if files:
+            self._files = files
+            self._seen = await to_thread.run_sync(signature, files)
         self._back_off = min(max(2 * self._back_off, LOOK_PERIOD), _LONGEST_BACK_OFF)
         if problem != self.problem:
             kept = "the last good ones stay in force" if self.access else "there are none"
