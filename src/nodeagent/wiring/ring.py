@@ -84,7 +84,12 @@ def build_parts(
     sender, telling = event_sender(link, registry), Telling()
     events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, sender)
     manager = PodManager()
-    statuses = StatusManager(clock, telling.status, loop_time=anyio.current_time)
+    statuses = StatusManager(
+        clock,
+        telling.status,
+        loop_time=anyio.current_time,
+        mirror_of=manager.get_mirror_of,
+    )
     cache = PodCache()
     lister = PodLister(runtime)
     pleg = Pleg(
