@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 20
 help:
 	@echo "make run      start the agent on $(MANIFESTS) with the embedded runtime"
 	@echo "make test     lint, types, unit and integration tests, and a wheel that installs and runs"
-	@echo "make e2e      the same agent on a real containerd (root; installs Debian packages)"
+	@echo "make e2e      the same agent on a real containerd and API server (root; installs Debian packages)"
 	@echo "make fuzz     random manifests, files and runtime answers for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make bench    measure, and print a table of ratios"
 	@echo "make lint | types | unit | integration | wheel    one part of make test"

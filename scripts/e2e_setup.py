@@ -1,7 +1,8 @@
 """Make sure that what the end-to-end tests need is installed (stdlib only).
 
-As root on Debian or Ubuntu, missing packages are installed. Otherwise this says exactly what is
-missing and how to get it, and ends with code 1.
+As root on Debian or Ubuntu, missing packages are installed, and etcd and kube-apiserver are put
+into a cache directory. Otherwise this says exactly what is missing and how to get it, and ends
+with code 1.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import e2e_api_server
 
 #: Debian package -> what proves that it (or another distribution's equivalent) is there:
 #: a command to be found on PATH, or an absolute path pattern.
@@ -84,6 +87,8 @@ def main() -> int:
             return refuse(f"apt-get failed with code {error.returncode}; needed: {how}")
     if left := missing():
         return refuse(f"installed, but still not usable: {', '.join(left)}")
+    if code := e2e_api_server.main():
+        return code
     print("e2e: everything needed is installed")
     return 0
 

@@ -1,9 +1,10 @@
-"""Fixtures of the end-to-end tests: one laboratory per session, one agent per test."""
+"""Fixtures of the end-to-end tests: one laboratory and control plane per session."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.cluster.control_plane import ControlPlane, open_control_plane
 from tests.e2e.lab.agent import Agent
 from tests.e2e.lab.containerd_lab import Lab, open_lab
 
@@ -29,3 +30,10 @@ def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
     agent.start()
     yield agent
     agent.close()
+
+
+@pytest.fixture(scope="session")
+def plane(lab_session: Lab) -> Iterator[ControlPlane]:
+    """The control plane that all tests share; who ends a server of it starts it again."""
+    with open_control_plane(lab_session.base / "control-plane") as plane:
+        yield plane

@@ -104,6 +104,10 @@ class Agent:
         """Delete a manifest."""
         (self.manifests / f"{name}.yaml").unlink()
 
+    def full_name(self, name: str) -> str:
+        """The name under which the pod of a manifest is known."""
+        return full_name(name)
+
     # --- what it says ---------------------------------------------------------------------
 
     def pods(self) -> list[PodView]:
@@ -113,7 +117,7 @@ class Agent:
 
     def pod(self, name: str) -> PodView | None:
         """The pod of a manifest, by the name in the manifest."""
-        wanted = full_name(name)
+        wanted = self.full_name(name)
         return next((pod for pod in self.pods() if pod.name == wanted), None)
 
     def wait_pod(
@@ -157,7 +161,7 @@ class Agent:
 
         The journal also knows the states that a pod passes through too quickly for `wait_pod`.
         """
-        shown = f'"default/{full_name(name)}"'
+        shown = f'"default/{self.full_name(name)}"'
 
         def look() -> str | None:
             lines = self._get(self._healthz_port, "/debug/journal").splitlines()

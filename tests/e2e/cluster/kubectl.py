@@ -1,0 +1,81 @@
+"""kubectl as a person uses it: the real binary, its words in and out."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.cluster import assets
+
+Json = dict[str, Any]
+
+
+class Kubectl:
+    """Runs kubectl with one kubeconfig.
+
+    Args:
+        kubeconfig: as whom and where.
+        home: an existing directory for its caches.
+    """
+
+    def __init__(self, kubeconfig: Path, home: Path) -> None:
+        self._binary = assets.binary("kubectl")
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
+
+    def __call__(self, *words: str, said: str | None = None, timeout: float = 60) -> str:
+        """What it prints.
+
+        Args:
+            words: of the command line.
+            said: its standard input.
+            timeout: in seconds.
+
+        Raises:
+            RuntimeError: it failed; says what it said.
+        """
+        done = subprocess.run(
+            [self._binary, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            input=said,
+            env=self._environment,
+            timeout=timeout,
+        )
+        if done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def json(self, *words: str) -> Json:
+        """An object as JSON."""
+        value = json.loads(self(*words, "-o", "json"))
+        assert isinstance(value, dict)
+        return value
+
+    def row(self, *words: str) -> dict[str, str]:
+        """The one row of a table that it prints, by its headings.
+
+        Cells must not contain runs of blanks; headings are separated by at least two.
+        """
+        heading, *rows = self(*words).splitlines()
+        assert len(rows) == 1, rows
+        starts = _columns(heading)
+        ends = [*starts[1:], None]
+        cells = [rows[0][start:end].strip() for start, end in zip(starts, ends, strict=True)]
+        names = [heading[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+        return dict(zip(names, cells, strict=True))
+
+    def apply(self, manifest: str) -> str:
+        """``kubectl apply`` of a manifest."""
+        return self("apply", "-f", "-", said=manifest)
+
+
+def _columns(heading: str) -> list[int]:
+    """Where the columns of a table begin."""
+    padded = f"  {heading}"
+    return [
+        index
+        for index in range(len(heading))
+        if padded[index : index + 2] == "  " and heading[index] != " "
+    ]
