@@ -39,9 +39,19 @@ class NodeValues:
 NO_NODE: Final = NodeValues()
 
 
-def node_values(settings: RuntimeSettings, host: HostFacts) -> NodeValues:
-    """The node as far as it is known here; all of it may be used."""
-    allocatable = {
+def node_values(
+    settings: RuntimeSettings,
+    host: HostFacts,
+    allocatable: Mapping[str, Quantity] | None = None,
+) -> NodeValues:
+    """The node as far as it is known here.
+
+    Args:
+        settings: the node's name and addresses.
+        host: what it has.
+        allocatable: what of it pods may have; None for all that it has.
+    """
+    allocatable = allocatable or {
         "cpu": Quantity(str(host.cpus)),
         "memory": Quantity(str(host.memory_capacity)),
         "ephemeral-storage": Quantity(str(host.storage_capacity)),

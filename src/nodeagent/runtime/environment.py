@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ class EnvironmentSources:
         config_maps: by name; None for one that does not exist.
         secrets: by name; None for one that does not exist.
         files: by volume and path; None for one that does not exist.
+        services: variables that tell where services are.
     """
 
     ips: tuple[str, ...] = ()
@@ -37,6 +39,7 @@ class EnvironmentSources:
     config_maps: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
     secrets: Mapping[str, Mapping[str, bytes] | None] = field(default_factory=dict)
     files: Mapping[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_SOURCES = EnvironmentSources()
@@ -47,8 +50,8 @@ def build_environment(
 ) -> dict[str, str]:
     """The container's variables by name (docs/behaviour/runtime.md, "Environment").
 
-    A value may refer to variables that stand before it. A name that is given twice has its
-    last value.
+    A value may refer to variables that stand before it, and to those of services. A name that is
+    given twice has its last value.
 
     Args:
         pod: the pod.
@@ -59,18 +62,20 @@ def build_environment(
         ContainerStartError: with CreateContainerConfigError, when something that it needs
             does not exist.
     """
+    services = dict(sources.services)
     try:
         result = _from_objects(container, sources)
         for variable in container.env:
             if variable.value_from is None:
-                result[variable.name] = expand(variable.value, result.get)
+                known = ChainMap(result, services)
+                result[variable.name] = expand(variable.value, known.get)
                 continue
             value = _referred(pod, container, variable.value_from, sources)
             if value is not None:
                 result[variable.name] = value
     except ValueError as error:
         raise ContainerStartError(Waiting.CONFIG, str(error)) from error
-    return result
+    return {**services, **result}
 
 
 def _from_objects(container: Container, sources: EnvironmentSources) -> dict[str, str]:

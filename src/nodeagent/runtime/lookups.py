@@ -5,10 +5,12 @@ Without an API server nobody does: the defaults find nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from nodeagent.api.quantity import Quantity
+from nodeagent.api.service import Service
 from nodeagent.model import ContainerID, PodUID
 from nodeagent.proto.runtime import v1
 
@@ -67,9 +69,38 @@ class NoRuntimeClasses:
         return None
 
 
+class Services(Protocol):
+    """The services of the cluster."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether they have all been seen; without an API server there are none."""
+        ...
+
+    def in_namespaces(self, namespaces: Iterable[str]) -> Iterable[Service]:
+        """Those of some namespaces; the same one may be named twice."""
+        ...
+
+
+class NoServices:
+    """There are none."""
+
+    synced = True
+
+    def in_namespaces(self, namespaces: Iterable[str]) -> Iterable[Service]:
+        """Nothing."""
+        del namespaces
+        return ()
+
+
 async def nothing_known() -> v1.StatusResponse:
     """A runtime that says nothing of itself."""
     return v1.StatusResponse()
+
+
+def nothing_reserved() -> Mapping[str, Quantity] | None:
+    """Nobody says what of the node pods may have."""
+    return None
 
 
 def never_known(_uid: PodUID, _container_id: ContainerID) -> bool:
@@ -85,10 +116,14 @@ class Lookups:
         describe: has the runtime describe itself.
         objects: ConfigMaps and Secrets.
         runtime_classes: handlers of runtime classes.
+        services: services of the cluster.
+        allocatable: what of the node pods may have, by resource; None for all that it has.
         ended: whether a container is known to have ended, by pod and id.
     """
 
     describe: Describe = nothing_known
     objects: ObjectReader = field(default_factory=NoObjects)
     runtime_classes: RuntimeClasses = field(default_factory=NoRuntimeClasses)
+    services: Services = field(default_factory=NoServices)
+    allocatable: Callable[[], Mapping[str, Quantity] | None] = nothing_reserved
     ended: Callable[[PodUID, ContainerID], bool] = never_known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -47,6 +47,7 @@ from nodeagent.runtime.managed_files import make_files
 from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.restart import runs_once
 from nodeagent.runtime.sandboxes import ReadySandbox
+from nodeagent.runtime.service_variables import pod_service_variables
 
 _TRIES: Final = 3
 """Attempts in one sync when the runtime says that the name is reserved."""
@@ -269,12 +270,13 @@ class ContainerStarter:
         return ContainerID(created)
 
     async def _sources(self, request: StartRequest) -> EnvironmentSources:
-        context = self._context
-        node = node_values(context.settings, context.host)
-        objects = context.lookups.objects
-        return await read_sources(
-            request.pod, request.container, request.ips, node, objects, request.volumes
+        context, lookups = self._context, self._context.lookups
+        node = node_values(context.settings, context.host, lookups.allocatable())
+        services = pod_service_variables(request.pod, lookups.services)
+        read = await read_sources(
+            request.pod, request.container, request.ips, node, lookups.objects, request.volumes
         )
+        return replace(read, services=services)
 
     async def _files(self, request: StartRequest, attempt: int) -> ManagedFiles:
         try:
