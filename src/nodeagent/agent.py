@@ -180,7 +180,9 @@ class NodeAgent:
             runtime, images, name = await plumbing.enter_async_context(
                 open_runtime(config, self._own_runtime, self.registry, self._clock)
             )
-            link = await plumbing.enter_async_context(open_link(self._own_cluster))
+            link = await plumbing.enter_async_context(
+                open_link(config, self._own_cluster, self.registry, self._clock)
+            )
             sources = (*self._configured_sources(), *self._extra_sources)
             address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
+from prometheus_client import CollectorRegistry
 
+from nodeagent.clock import Clock
+from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.kube import KubeClients
 from nodeagent.kube.reach import Reach, observed
 from nodeagent.log import Log
@@ -43,19 +47,51 @@ class ClusterLink:
 
 
 @asynccontextmanager
-async def open_link(own: KubeClients | None) -> AsyncIterator[ClusterLink | None]:
+async def open_link(
+    config: AgentConfig, own: KubeClients | None, registry: CollectorRegistry, clock: Clock
+) -> AsyncIterator[ClusterLink | None]:
     """The connection that the settings ask for; None for a node that stands alone.
 
     Nothing is asked of the server here: the agent starts also while it is away.
 
     Args:
+        config: settings.
         own: a connection of the caller's own; it stays the caller's to close.
+        registry: where metrics are registered.
+        clock: wall clock.
     """
-    if own is None:
-        yield None
-        return
-    reach = Reach()
-    yield ClusterLink(clients=observed(own, reach), reach=reach)
+    async with AsyncExitStack() as stack:
+        clients = own
+        if clients is None and not config.standalone:
+            clients = await stack.enter_async_context(_connected(config, registry, clock))
+        if clients is None:
+            yield None
+            return
+        reach = Reach()
+        yield ClusterLink(clients=observed(clients, reach), reach=reach)
+
+
+def _connected(
+    config: AgentConfig, registry: CollectorRegistry, clock: Clock
+) -> AbstractAsyncContextManager[KubeClients]:
+    # What this loads is large; an agent that stands alone does without.
+    from nodeagent.kube.connect import ClientSettings, open_clients
+
+    requests, events = config.api_limits, config.event_limits
+    settings = ClientSettings(
+        qps=requests.qps,
+        burst=requests.burst,
+        event_qps=events.qps,
+        event_burst=events.burst,
+        heartbeat_timeout=config.heartbeat_timeout,
+    )
+    return open_clients(
+        Path(config.kubeconfig),
+        settings=settings,
+        registry=registry,
+        clock=clock,
+        proxy_for=environment_proxy,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
