@@ -32,6 +32,7 @@ from nodeagent.kube import KubeClients
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import host_address
+from nodeagent.node.machine import read_machine
 from nodeagent.parts import Parts
 from nodeagent.runtime.image_wiring import read_credential_files
 from nodeagent.runtime.settings import detect_host
@@ -195,6 +196,7 @@ class NodeAgent:
                 node_address=address,
                 sources=sources,
                 link=link,
+                machine=await to_thread.run_sync(read_machine, Path(config.root_dir)),
                 journal=self.journal,
                 registry=self.registry,
                 clock=self._clock,

@@ -18,6 +18,7 @@ from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.kube import KubeClients
 from nodeagent.kube.reach import Reach, observed
 from nodeagent.log import Log
+from nodeagent.node.manager import NodeManager
 
 log = Log("cluster")
 
@@ -102,11 +103,13 @@ class Cluster:
         link: the connection.
         services: in the order in which they start.
         told: returns when all statuses that are known were sent.
+        node: keeps the Node object.
     """
 
     link: ClusterLink
     services: tuple[Service, ...]
     told: Callable[[], Awaitable[None]]
+    node: NodeManager
 
     async def start(self, tasks: TaskGroup) -> None:
         """Start the services."""

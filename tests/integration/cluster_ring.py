@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ring import Ring, simulated
 
@@ -17,8 +18,11 @@ from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
 from nodeagent.embedded import Embedded, SimulatedBackend
 from nodeagent.kube import ApiError, KubeClients
+from nodeagent.model.annotations import CONFIG_HASH
+from nodeagent.node.facts import FoundAddresses
 from nodeagent.testing import ApiStore, MemorySource, StoreClient, make_pod
 from nodeagent.testing.api_store import Request
+from nodeagent.wiring import node as node_wiring
 
 NODE = "node1"
 
@@ -111,6 +115,13 @@ def bound(name: str = "web", **fields: Any) -> Pod:
     return make_pod(name, node_name=NODE, **fields)
 
 
+def static_pod(name: str = "static", uid: str = "uid-static-1", **fields: Any) -> Pod:
+    """A pod as a manifest of this node gives it; another text gives another UID."""
+    return make_pod(
+        f"{name}-{NODE}", uid=uid, annotations={CONFIG_HASH: uid}, node_name=NODE, **fields
+    )
+
+
 def writes(requests: list[Request]) -> Counter[str]:
     """What was written, by verb and kind of object."""
     found: Counter[str] = Counter()
@@ -147,8 +158,12 @@ async def node_on(
     )
     source = MemorySource(*static, name="file")
     agent = NodeAgent(config, sources=[source], cluster=line.clients, clock=clock)
-    async with agent:
-        yield ClusterRing(agent, runtime, source, line)
+    # The address need not be one of this machine.
+    with patch.object(
+        node_wiring, "find_addresses", lambda ips, _name: FoundAddresses(ips=tuple(ips))
+    ):
+        async with agent:
+            yield ClusterRing(agent, runtime, source, line)
 
 
 @asynccontextmanager

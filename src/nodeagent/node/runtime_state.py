@@ -190,6 +190,22 @@ class RuntimeState:
             found.append(self._runtime_error)
         return found
 
+    def lasting_errors(self) -> list[str]:
+        """What the node as a whole should be called not ready for; texts tell no ages.
+
+        One poll without an answer is none: the cluster would move pods for it.
+        """
+        found = []
+        if self._last_good is None:
+            found.append("container runtime status check may not have completed yet")
+        elif anyio.current_time() - self._last_good >= self._staleness:
+            found.append("container runtime is down")
+        if found and self._poll_error:
+            found.append(f"no answer to Status: {self._poll_error}")
+        if self._runtime_error:
+            found.append(self._runtime_error)
+        return found
+
     @property
     def failing_since(self) -> float | None:
         """Loop time since when the runtime has not said that it is ready; None when it is."""

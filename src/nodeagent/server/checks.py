@@ -216,6 +216,31 @@ def api_server(view: ServerView) -> Check:
     return Check("apiserver", run)
 
 
+class NodeView(Protocol):
+    """What the check of the node needs to know."""
+
+    @property
+    def registered(self) -> bool:
+        """Whether the API server has the Node, as far as is known."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not have it."""
+        ...
+
+
+def node(view: NodeView) -> Check:
+    """The machine is a Node of its cluster."""
+
+    def run() -> CheckResult:
+        if view.registered:
+            return CheckResult()
+        return CheckResult(Level.DEGRADED, f"not registered: {view.trouble or 'not asked yet'}")
+
+    return Check("node", run)
+
+
 def storage(refused: Callable[[], Mapping[str, str]]) -> Check:
     """What the agent must remember is on disk; ``refused`` gives the cause by file."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
-from nodeagent.api.node import Node
 from nodeagent.cluster import Cluster, ClusterLink, Service
 from nodeagent.journal import Journal
 from nodeagent.model import FullName, PodUID
 from nodeagent.node.event_sender import EventSender
+from nodeagent.node.lookup import NodeLookup
 from nodeagent.pods.housekeeping import Sweep
 from nodeagent.pods.manager import PodManager
 from nodeagent.pods.metrics import PodMetrics
@@ -20,6 +19,7 @@ from nodeagent.pods.mirror_pods import MirrorPods, ends_under
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.status_writer import PodStatusWriter
 from nodeagent.pods.workers import PodWorkers
+from nodeagent.wiring.node import NodeSide, node_manager
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class RingSide:
         manager: the desired pods.
         statuses: what was computed of them.
         workers: who works on them.
-        node: this node as the API shows it; None while that is not known.
+        lookup: this node as the API shows it.
         journal: flight recorder.
         metrics: of pods.
     """
@@ -80,7 +80,7 @@ class RingSide:
     manager: PodManager
     statuses: StatusManager
     workers: PodWorkers
-    node: Callable[[], Node | None]
+    lookup: NodeLookup
     journal: Journal
     metrics: PodMetrics
 
@@ -91,7 +91,11 @@ def event_sender(link: ClusterLink | None, registry: CollectorRegistry) -> Event
 
 
 def build_cluster(
-    link: ClusterLink | None, sender: EventSender | None, telling: Telling, ring: RingSide
+    link: ClusterLink | None,
+    sender: EventSender | None,
+    telling: Telling,
+    ring: RingSide,
+    node: NodeSide,
 ) -> Cluster | None:
     """What runs for the API server; None without one. From here on ``telling`` has listeners."""
     if link is None or sender is None:
@@ -113,7 +117,10 @@ def build_cluster(
         journal=ring.journal,
         metrics=ring.metrics,
     )
-    telling.mirrors = MirrorPods(client, ring.node, ring.manager, ends=ends, journal=ring.journal)
+    telling.mirrors = MirrorPods(
+        client, ring.lookup.node, ring.manager, ends=ends, journal=ring.journal
+    )
     link.reach.on_return.append(telling.retry_now)
-    services: tuple[Service, ...] = (sender, telling.writer, telling.mirrors)
-    return Cluster(link=link, services=services, told=telling.told)
+    manager = node_manager(link, ring.lookup, node)
+    services: tuple[Service, ...] = (manager, sender, telling.writer, telling.mirrors)
+    return Cluster(link=link, services=services, told=telling.told, node=manager)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from nodeagent.channels import SyncLoop
 from nodeagent.checkpointer import Checkpointer
-from nodeagent.cluster import ClusterLink
+from nodeagent.cluster import Cluster
 from nodeagent.node import RuntimeState
 from nodeagent.pleg import Pleg
 from nodeagent.pods.sources_ready import SourcesReady
 from nodeagent.pods.workers import PodWorkers
-from nodeagent.server import HealthChecks, checks
+from nodeagent.server import Check, HealthChecks, checks
 from nodeagent.sources import FileSource, Source, UrlSource
 
 
@@ -24,7 +24,7 @@ def health_checks(
     names: frozenset[str],
     sources: Sequence[Source],
     checkpoint: Checkpointer,
-    link: ClusterLink | None = None,
+    cluster: Cluster | None = None,
 ) -> HealthChecks:
     """The checks, in the order in which they are shown."""
 
@@ -55,6 +55,12 @@ def health_checks(
             checks.sources(lambda: names, ready.ready),
             checks.manifests(problems),
             checks.storage(refused),
-            *([] if link is None else [checks.api_server(link.reach)]),
+            *_of_cluster(cluster),
         ]
     )
+
+
+def _of_cluster(cluster: Cluster | None) -> list[Check]:
+    if cluster is None:
+        return []
+    return [checks.api_server(cluster.link.reach), checks.node(cluster.node)]

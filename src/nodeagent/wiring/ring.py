@@ -22,6 +22,8 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
+from nodeagent.node.lookup import NodeLookup
+from nodeagent.node.machine import MachineInfo
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
 from nodeagent.pods.admission import admission
@@ -31,7 +33,7 @@ from nodeagent.pods.housekeeping import Housekeeping, HousekeepingHooks
 from nodeagent.pods.manager import PodManager
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.sources_ready import SourcesReady
-from nodeagent.pods.status import NodeFacts, past_deadline
+from nodeagent.pods.status import NodeFacts, node_facts, past_deadline
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.sync import PodSync
 from nodeagent.pods.work_queue import WorkQueue
@@ -58,6 +60,7 @@ from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.health import health_checks
+from nodeagent.wiring.node import NodeSide
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
 
@@ -75,6 +78,7 @@ def build_parts(
     registry: CollectorRegistry,
     clock: Clock,
     link: ClusterLink | None = None,
+    machine: MachineInfo | None = None,
 ) -> Parts:
     """Build and wire the parts; nothing runs yet."""
     root = Path(config.root_dir).absolute()
@@ -158,6 +162,12 @@ def build_parts(
     checkpoint.add("probes", probes)
     checkpoint.add("ages", probes.ages)
     checkpoint.add("starts", statuses.starts)
+    lookup = NodeLookup(standalone=link is None)
+
+    def facts() -> NodeFacts:
+        node = lookup.node()
+        return node_facts(node.status.addresses if node is not None else (), (node_address,))
+
     syncer = PodSync(
         runtime=runtime_manager,
         start_error=runtime_manager.reasons.get,
@@ -170,7 +180,7 @@ def build_parts(
         qos_class=lambda pod: compute_qos(pod).value,
         network_error=lambda: runtime_state.network_error,
         runtime_name=lambda: runtime_name,
-        node=lambda: NodeFacts((node_address,)),
+        node=facts,
         clock=clock,
         journal=journal,
         metrics=metrics,
@@ -262,10 +272,24 @@ def build_parts(
         manager=manager,
         statuses=statuses,
         workers=workers,
-        node=lambda: None,
+        lookup=lookup,
         journal=journal,
         metrics=metrics,
     )
+    node_side = NodeSide(
+        config=config,
+        machine=machine or MachineInfo(),
+        runtime=runtime,
+        images=images,
+        runtime_name=runtime_name,
+        state=runtime_state,
+        pleg=pleg,
+        events=events,
+        clock=clock,
+        journal=journal,
+        registry=registry,
+    )
+    cluster = build_cluster(link, sender, telling, ring_side, node_side)
     loop = SyncLoop(
         handlers,
         channels,
@@ -295,9 +319,9 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        cluster=build_cluster(link, sender, telling, ring_side),
+        cluster=cluster,
         checks=health_checks(
-            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, link
+            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster
         ),
         journal=journal,
         registry=registry,

@@ -107,6 +107,19 @@ async def test_one_unanswered_poll_holds_work_back_and_says_so() -> None:
         assert setup.journal.select()[-1].why == "no answer to Status for 0s: refused"
 
 
+async def test_the_node_is_blamed_for_what_lasts_and_in_words_that_stay() -> None:
+    """workers.md, G14."""
+    assert Setup().state.lasting_errors() == [NOT_YET]
+    async with running(Setup()) as setup:
+        setup.runtime.answer = ConnectionError("refused")
+        await anyio.sleep(25)
+        assert not setup.ready()
+        assert setup.state.lasting_errors() == []
+        for _ in range(2):
+            await anyio.sleep(10)
+            assert setup.state.lasting_errors() == [DOWN, "no answer to Status: refused"]
+
+
 async def test_the_last_network_state_stays_while_the_runtime_does_not_answer() -> None:
     """workers.md, G5."""
     async with running(Setup(RuntimeInfo("", "no CNI"))) as setup:

@@ -68,6 +68,25 @@ async def test_what_an_api_server_refuses_is_named() -> None:
     assert [d["resource"] for d in found.details] == ["pods", "nodes/status"]
 
 
+class Registration:
+    """What is known of a node."""
+
+    def __init__(self, trouble: str, *, registered: bool) -> None:
+        self.registered = registered
+        self.trouble = trouble
+
+
+def test_a_machine_that_is_no_node_yet_says_why() -> None:
+    def cause(trouble: str, *, registered: bool = False) -> str:
+        found = checks.node(Registration(trouble, registered=registered)).run()
+        assert (found.level is Level.OK) == registered
+        return found.cause
+
+    assert cause("nodes is forbidden") == "not registered: nodes is forbidden"
+    assert cause("") == "not registered: not asked yet"
+    assert cause("old", registered=True) == ""
+
+
 def test_only_a_failed_check_makes_the_whole_unhealthy() -> None:
     assert healthy([])
     assert healthy([("a", OK), ("b", LIMPS)])

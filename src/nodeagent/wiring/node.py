@@ -1,0 +1,95 @@
+"""How the node as a whole is wired: what it tells of itself, and who knows what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from nodeagent.clock import Clock
+from nodeagent.cluster import ClusterLink
+from nodeagent.config import AgentConfig
+from nodeagent.cri import ImageService, RuntimeService
+from nodeagent.duration import format_duration
+from nodeagent.journal import Journal
+from nodeagent.node import EventRecorder, RuntimeState
+from nodeagent.node.addresses import find_addresses
+from nodeagent.node.gather import NodeGatherer, NodeInputs
+from nodeagent.node.lookup import NodeLookup
+from nodeagent.node.machine import MachineInfo
+from nodeagent.node.manager import NodeManager
+from nodeagent.node.metrics import NodeMetrics
+from nodeagent.node.pod_cidr import PodCidr
+from nodeagent.pleg import Pleg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSide:
+    """What the node's own parts stand on.
+
+    Attributes:
+        config: settings.
+        machine: what the machine is.
+        runtime: the container runtime.
+        images: its images.
+        runtime_name: what it calls itself.
+        state: whether it can be worked with.
+        pleg: whether it can be looked at.
+        events: told of what happens to the node.
+        clock: wall clock.
+        journal: flight recorder.
+        registry: where metrics are registered.
+    """
+
+    config: AgentConfig
+    machine: MachineInfo
+    runtime: RuntimeService
+    images: ImageService
+    runtime_name: str
+    state: RuntimeState
+    pleg: Pleg
+    events: EventRecorder
+    clock: Clock
+    journal: Journal
+    registry: CollectorRegistry
+
+
+def node_manager(link: ClusterLink, lookup: NodeLookup, side: NodeSide) -> NodeManager:
+    """Who registers the node, reports its status and renews its lease."""
+    return NodeManager(
+        link.clients,
+        node_gatherer(side),
+        lookup,
+        events=side.events,
+        clock=side.clock,
+        journal=side.journal,
+        metrics=NodeMetrics(side.registry, side.config.effective_node_name),
+        set_pod_cidr=PodCidr(side.runtime, side.journal).set,
+    )
+
+
+def node_gatherer(side: NodeSide) -> NodeGatherer:
+    """Who looks at all that a node's status is made of."""
+    state, pleg = side.state, side.pleg
+
+    def runtime_errors() -> list[str]:
+        found = state.lasting_errors()
+        if not pleg.healthy().ok:
+            # Without an age, which would be news at each look.
+            limit = format_duration(side.config.relist_threshold)
+            found.append(f"PLEG is not healthy: pods have not been listed for {limit}")
+        return found
+
+    async def version() -> str:
+        return (await side.runtime.version()).runtime_version
+
+    inputs = NodeInputs(
+        runtime_errors=runtime_errors,
+        network_error=lambda: state.network_error,
+        features=lambda: state.features,
+        list_images=side.images.list_images,
+        runtime_version=version,
+        find_addresses=find_addresses,
+    )
+    name = side.config.effective_node_name
+    return NodeGatherer(name, side.config, side.machine, side.runtime_name, inputs)
