@@ -44,7 +44,7 @@ from nodeagent.runtime.stopping import Stopper
 from nodeagent.runtime.strays import split_strays
 from nodeagent.runtime.user_namespaces import UserNamespaces
 
-_MOST_AT_ONCE: Final = 16
+_MOST_AT_ONCE: Final = 4
 """How many times the usual number is made side by side when that turns out to be faster."""
 
 
