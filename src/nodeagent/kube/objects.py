@@ -1,0 +1,376 @@
+"""Objects of one type as a server sends them: decoded one by one, and kept.
+
+One object that cannot be read never spoils the others: it is named, and its last good version
+stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from nodeagent.api import ListMeta, ObjectMeta
+from nodeagent.api.codec import convert, dec_hook
+from nodeagent.kube.errors import ApiError, UndecodableError
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
+"""What reading damaged JSON may raise."""
+
+
+class KubeObject(Protocol):
+    """What all objects have. They are msgspec Structs."""
+
+    @property
+    def kind(self) -> str:
+        """The kind; "" in lists of some servers."""
+        ...
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Name and version."""
+        ...
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class _HeadMeta(msgspec.Struct, rename="camel", gc=False):
+    name: str | None = ""
+    namespace: str | None = ""
+    uid: str | None = ""
+    resource_version: str | None = ""
+    annotations: dict[str, str] | None = None
+
+
+class Head(msgspec.Struct, gc=False):
+    """Who an object is: read before, and apart from, all the rest."""
+
+    kind: str | None = ""
+    metadata: _HeadMeta = _HeadMeta()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name alone of what has no namespace."""
+        return object_key(self.metadata.name or "", self.metadata.namespace or "")
+
+    @property
+    def version(self) -> str:
+        """The resource version, "" without one."""
+        return self.metadata.resource_version or ""
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
+class _Status(msgspec.Struct):
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _Details | None = None
+
+
+class _List(msgspec.Struct, Generic[T]):
+    kind: str
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class _RawList(msgspec.Struct):
+    kind: str
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_event_decoder = msgspec.json.Decoder(_Event)
+_head_decoder = msgspec.json.Decoder(Head)
+_status_decoder = msgspec.json.Decoder(_Status)
+_raw_list_decoder = msgspec.json.Decoder(_RawList, dec_hook=dec_hook)
+
+
+def object_key(name: str, namespace: str = "") -> str:
+    """How an object is called among those of its type."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+def key_of(item: KubeObject) -> str:
+    """The key of an object."""
+    return object_key(item.metadata.name, item.metadata.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """An object that cannot be used: who it is, as far as that can be read, and why not."""
+
+    key: str
+    cause: str
+
+
+@dataclass(slots=True)
+class Listed(Generic[T]):
+    """A page of a list, or all of it.
+
+    Attributes:
+        version: of the list.
+        token: of the next page; "" after the last.
+        items: what could be read.
+        bad: what could not.
+    """
+
+    version: str
+    token: str
+    items: list[T] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+
+
+def read_event(line: bytes) -> tuple[str, msgspec.Raw]:
+    """Type and object of a line of a watch.
+
+    Raises:
+        UndecodableError: it is no event.
+    """
+    try:
+        event = _event_decoder.decode(line)
+    except UNREADABLE as error:
+        msg = f"a watch event cannot be read: {error}"
+        raise UndecodableError(msg) from error
+    return event.type, event.object
+
+
+def read_status(raw: msgspec.Raw) -> ApiError:
+    """The error that an ERROR event tells."""
+    try:
+        status = _status_decoder.decode(raw)
+    except UNREADABLE as error:
+        return ApiError(500, "InternalError", f"an error that cannot be read: {error}")
+    after = status.details.retry_after_seconds if status.details else None
+    message = " ".join((status.message or "").split())[:500]
+    return ApiError(status.code or 500, status.reason or "", message, after)
+
+
+def read_head(raw: msgspec.Raw) -> Head:
+    """Who an object is.
+
+    Raises:
+        UndecodableError: it is no object at all.
+    """
+    try:
+        return _head_decoder.decode(raw)
+    except UNREADABLE as error:
+        raise UndecodableError(str(error)) from error
+
+
+class ObjectReader(Generic[T]):
+    """Decodes objects of one type.
+
+    Args:
+        wanted: the API type.
+        kind: its kind.
+    """
+
+    def __init__(self, wanted: type[T], kind: str) -> None:
+        self.kind = kind
+        self._wanted = wanted
+        self._one = msgspec.json.Decoder(wanted, dec_hook=dec_hook)
+        self._list: msgspec.json.Decoder[_List[Any]] = msgspec.json.Decoder(
+            _List[wanted],  # type: ignore[valid-type]
+            dec_hook=dec_hook,
+        )
+
+    def read(self, raw: msgspec.Raw | bytes) -> T:
+        """One object.
+
+        Raises:
+            UndecodableError: it cannot be read, is of another kind, or has no name or UID.
+        """
+        try:
+            item = self._one.decode(raw)
+        except UNREADABLE:
+            try:
+                # Rare: a null where our type has a zero value.
+                item = convert(msgspec.json.decode(raw), self._wanted)
+            except UNREADABLE as error:
+                raise UndecodableError(str(error)) from error
+        if problem := self._problem(item):
+            raise UndecodableError(problem)
+        return _trimmed(item)
+
+    def _problem(self, item: T) -> str:
+        if item.kind not in ("", self.kind):
+            return f"a {item.kind} instead of a {self.kind}"
+        if not item.metadata.name or not item.metadata.uid:
+            return "it has no name or no uid"
+        return ""
+
+    def read_list(self, data: bytes) -> Listed[T]:
+        """A list, or a page of one.
+
+        Raises:
+            UndecodableError: it is no such list.
+        """
+        try:
+            page = self._list.decode(data)
+        except UNREADABLE:
+            return self._read_one_by_one(data)
+        listed = self._page(page)
+        for item in page.items or ():
+            if problem := self._problem(item):
+                listed.bad.append(Bad(key_of(item), problem))
+            else:
+                listed.items.append(_trimmed(item))
+        return listed
+
+    def _read_one_by_one(self, data: bytes) -> Listed[T]:
+        try:
+            page = _raw_list_decoder.decode(data)
+        except UNREADABLE as error:
+            msg = f"the answer is no {self.kind}List: {error}"
+            raise UndecodableError(msg) from error
+        listed = self._page(page)
+        for raw in page.items or ():
+            key = ""
+            try:
+                key = read_head(raw).key
+                listed.items.append(self.read(raw))
+            except UndecodableError as error:
+                listed.bad.append(Bad(key, str(error)))
+        return listed
+
+    def _page(self, page: _List[Any] | _RawList) -> Listed[T]:
+        """An empty page; whatever is no list must never count as one without items."""
+        if page.kind != f"{self.kind}List" or not page.metadata.resource_version:
+            msg = f"the answer is no {self.kind}List: kind {page.kind!r}"
+            raise UndecodableError(msg)
+        return Listed(page.metadata.resource_version, page.metadata.continue_)
+
+
+def _trimmed(item: T) -> T:
+    """Without managedFields, which are larger than all the rest and nobody asks for."""
+    if not item.metadata.managed_fields:
+        return item
+    struct: Any = item
+    lean: T = replace(struct, metadata=replace(item.metadata, managed_fields=()))
+    return lean
+
+
+class ObjectStore(Generic[T]):
+    """The objects of one type that a server has, by key.
+
+    Args:
+        reader: decodes them.
+        report: is told of an object that cannot be used, once for each cause.
+
+    Attributes:
+        bad: the objects whose present version cannot be used, and why, by key.
+    """
+
+    def __init__(self, reader: ObjectReader[T], report: Callable[[Bad], None]) -> None:
+        self.reader = reader
+        self._report = report
+        self._objects: dict[str, T] = {}
+        self.bad: dict[str, str] = {}
+
+    @property
+    def objects(self) -> Mapping[str, T]:
+        """The objects now."""
+        return self._objects
+
+    def seed(self, items: Iterable[T]) -> None:
+        """Start with what is known from before: it stays for objects that cannot be read."""
+        self._objects = {key_of(item): item for item in items}
+
+    def replace(self, listed: Listed[T]) -> bool:
+        """Take over a complete list; whether anything has changed."""
+        before, after = self._objects, {}
+        for item in listed.items:
+            key = key_of(item)
+            old = before.get(key)
+            # An unchanged object stays the same one: to compare two that are one costs nothing.
+            after[key] = old if old is not None and _same(old, item) else item
+        self.bad = {k: c for k, c in self.bad.items() if any(k == bad.key for bad in listed.bad)}
+        for bad in listed.bad:
+            self._refuse(bad.key, bad.cause)
+            if bad.key in before and bad.key not in after:
+                after[bad.key] = before[bad.key]
+        self._objects = after
+        return len(before) != len(after) or any(before.get(k) is not v for k, v in after.items())
+
+    def apply(self, event: str, raw: msgspec.Raw, after: str) -> tuple[str, bool]:
+        """Take over an event.
+
+        Args:
+            event: ADDED, MODIFIED or DELETED.
+            raw: the object.
+            after: the version that is known; what is not newer is a repetition.
+
+        Returns:
+            The version of the event, "" without one, and whether anything has changed.
+        """
+        try:
+            head = read_head(raw)
+        except UndecodableError as error:
+            self._refuse("", str(error))
+            return "", False
+        if head.kind not in (None, "", self.reader.kind):
+            # Not under its key: an object of our kind may have the same one.
+            self._refuse(f"{head.kind} {head.key}", f"a {head.kind} instead of a {self.reader.kind}")
+            return "", False
+        if event == "DELETED":
+            return head.version, self._remove(head)
+        if not is_newer(head.version, after):
+            return "", False
+        return head.version, self._put(head, raw)
+
+    def _remove(self, head: Head) -> bool:
+        self.bad.pop(head.key, None)
+        old = self._objects.get(head.key)
+        if old is None or (head.metadata.uid and old.metadata.uid != head.metadata.uid):
+            return False
+        del self._objects[head.key]
+        return True
+
+    def _put(self, head: Head, raw: msgspec.Raw) -> bool:
+        """Take over one object; whether it differs from what is known."""
+        old = self._objects.get(head.key)
+        if old is not None and head.version and head.version == old.metadata.resource_version:
+            return False
+        try:
+            item = self.reader.read(raw)
+        except UndecodableError as error:
+            self._refuse(head.key, str(error))
+            return False
+        self._objects[head.key] = item
+        self.bad.pop(head.key, None)
+        return True
+
+    def _refuse(self, key: str, cause: str) -> None:
+        if self.bad.get(key) != cause:
+            self.bad[key] = cause
+            self._report(Bad(key, cause))
+
+
+def _same(old: KubeObject, new: KubeObject) -> bool:
+    before, after = old.metadata, new.metadata
+    return (before.uid, before.resource_version) == (after.uid, after.resource_version) and bool(
+        after.resource_version
+    )
+
+
+def is_newer(version: str, known: str) -> bool:
+    """Whether an event of this version comes after ``known``.
+
+    Versions of one resource can be compared as numbers; of what is no number, only equality
+    means anything.
+    """
+    if version.isdecimal() and known.isdecimal():
+        return int(version) > int(known)
+    return version != known or not version
