@@ -86,6 +86,10 @@ class Informer(Generic[T]):
         """Why the server cannot be asked, "" while it can."""
         return self.reflector.trouble
 
+    def retry_now(self) -> None:
+        """Ask at once instead of waiting: there is reason to believe that the server is back."""
+        self.reflector.retry_now()
+
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Keep the objects up to date until cancelled."""
         await self.reflector.run(task_status=task_status)

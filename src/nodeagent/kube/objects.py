@@ -38,7 +38,7 @@ class KubeObject(Protocol):
 T = TypeVar("T", bound=KubeObject)
 
 
-class _HeadMeta(msgspec.Struct, rename="camel", gc=False):
+class _HeadMeta(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str | None = ""
     namespace: str | None = ""
     uid: str | None = ""
@@ -46,7 +46,7 @@ class _HeadMeta(msgspec.Struct, rename="camel", gc=False):
     annotations: dict[str, str] | None = None
 
 
-class Head(msgspec.Struct, gc=False):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """Who an object is: read before, and apart from, all the rest."""
 
     kind: str | None = ""
@@ -322,7 +322,9 @@ class ObjectStore(Generic[T]):
             return "", False
         if head.kind not in (None, "", self.reader.kind):
             # Not under its key: an object of our kind may have the same one.
-            self._refuse(f"{head.kind} {head.key}", f"a {head.kind} instead of a {self.reader.kind}")
+            self._refuse(
+                f"{head.kind} {head.key}", f"a {head.kind} instead of a {self.reader.kind}"
+            )
             return "", False
         if event == "DELETED":
             return head.version, self._remove(head)

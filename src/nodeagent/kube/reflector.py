@@ -50,6 +50,8 @@ QUIET_SECONDS: Final = 8.0
 LIST_SECONDS: Final = 30.0
 """For one page of a list."""
 MOST_PAGES: Final = 200
+MOST_TROUBLES: Final = 10
+"""Causes that are told until the server answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,10 @@ class Reflector(Generic[T]):
         self._pages: Listed[T] = Listed("", "")
         self._page_count = 0
         self._opened: float | None = None
-        self._hurried = anyio.Event()
+        self._called = anyio.Event()
         self._log = Log("kube").bind(resource=reflected.name)
         self.listed = False
+        self._told: set[str] = set()
         self.trouble = ""
         self.trouble_since: float | None = None
         self.lists = self.watches = 0
@@ -122,9 +125,9 @@ class Reflector(Generic[T]):
         """The version up to which everything is known."""
         return self._core.version
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Ask at once instead of waiting: there is reason to believe that the server is back."""
-        self._hurried.set()
+        self._called.set()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Reflect until cancelled; no failure of the server ends it."""
@@ -146,10 +149,10 @@ class Reflector(Generic[T]):
             self._failed(plan, error)
 
     async def _wait(self, delay: float) -> None:
-        self._hurried = anyio.Event()
+        self._called = anyio.Event()
         if delay:
             with anyio.move_on_after(jitter(delay, 1.0)):
-                await self._hurried.wait()
+                await self._called.wait()
 
     def _failed(self, plan: Plan, error: KubeError) -> None:
         now = anyio.current_time()
@@ -175,9 +178,10 @@ class Reflector(Generic[T]):
         cause = f"cannot {verb} {self._reflected.name}: {error}"
         if self.trouble_since is None:
             self.trouble_since = anyio.current_time()
-        if cause == self.trouble:
-            return
         self.trouble = cause
+        if cause in self._told or len(self._told) >= MOST_TROUBLES:
+            return
+        self._told.add(cause)
         remedy = _remedy(error, self._reflected.name)
         self._log.warning("api_unanswered", cause=cause, remedy=remedy, next=after.step.name)
         self._record("ApiTrouble", cause)
@@ -187,6 +191,7 @@ class Reflector(Generic[T]):
             self._log.info("api_answers_again", before=self.trouble)
             self._record("ApiAnswers", f"after: {self.trouble}")
         self.trouble, self.trouble_since = "", None
+        self._told.clear()
 
     def _record(self, what: str, why: str) -> None:
         if self._reflected.journal is not None:

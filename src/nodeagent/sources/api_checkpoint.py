@@ -118,11 +118,13 @@ class CheckpointWriter:
         self._version = version
         self._journal = journal
         self._wake = anyio.Event()
+        self._due = False
         self._saved: dict[str, Pod] | None = None
         self._trouble = ""
 
     def wake(self) -> None:
         """The pods are those of the server, and may have changed."""
+        self._due = True
         self._wake.set()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
@@ -130,32 +132,32 @@ class CheckpointWriter:
         task_status.started()
         try:
             while True:
-                await self._wake.wait()
-                self._wake = anyio.Event()
-                if not await self._save():
-                    self._wake.set()
+                if not self._due:
+                    self._wake = anyio.Event()
+                    await self._wake.wait()
+                await self._save()
                 await anyio.sleep(GAP)
         finally:
-            if self._wake.is_set():
-                with anyio.move_on_after(_LAST_SAVE, shield=True):
-                    await self._save()
+            with anyio.move_on_after(_LAST_SAVE, shield=True):
+                await self._save()
 
-    async def _save(self) -> bool:
-        """Save what has changed; False if the disk refuses."""
+    async def _save(self) -> None:
+        """Save if it is due and something has changed; a disk that refuses is asked again."""
+        if not self._due:
+            return
         pods = dict(self._pods())
-        if self._saved is not None and _same(self._saved, pods):
-            return True
-        try:
-            await to_thread.run_sync(self._checkpoint.save, pods.values(), self._version())
-        except OSError as error:
-            self._refused(error.strerror or str(error))
-            return False
+        if self._saved is None or not _same(self._saved, pods):
+            try:
+                await to_thread.run_sync(self._checkpoint.save, pods.values(), self._version())
+            except OSError as error:
+                self._refused(error.strerror or str(error))
+                return
         self._saved = pods
+        self._due = not _same(pods, self._pods())
         if self._trouble:
             log.info("api_checkpoint_saved_again")
             self._journal.record("source", "CheckpointSavedAgain", why=f"after: {self._trouble}")
         self._trouble = ""
-        return True
 
     def _refused(self, cause: str) -> None:
         if cause != self._trouble:

@@ -63,8 +63,9 @@ class ApiSource:
         self.informer: Informer[Pod] = Informer(client, Pod, "Pod", reflected, self._on_change)
         self._writer: CheckpointWriter | None = None
         if checkpoint is not None:
-            objects, reflector = (lambda: self.informer.objects), (
-                lambda: self.informer.reflector.version
+            objects, reflector = (
+                (lambda: self.informer.objects),
+                (lambda: self.informer.reflector.version),
             )
             self._writer = CheckpointWriter(checkpoint, objects, reflector, self._journal)
 
@@ -81,6 +82,10 @@ class ApiSource:
     def problems(self) -> dict[str, str]:
         """The pods whose present version cannot be used, and why."""
         return dict(self.informer.bad)
+
+    def retry_now(self) -> None:
+        """Ask at once instead of waiting: there is reason to believe that the server is back."""
+        self.informer.retry_now()
 
     def _on_change(self) -> None:
         self._changed.set()

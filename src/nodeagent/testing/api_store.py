@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodeagent.api.codec import to_builtins
@@ -58,6 +58,19 @@ class ApiStore(ApiCore):
         item = copy.deepcopy(self._existing(target))
         change(item)
         return copy.deepcopy(self._update(target, item))
+
+    def put(self, plural: str, key: tuple[str, str], item: Mapping[str, Any]) -> None:
+        """Store an object as it is, whatever is in it, as a server of another version might.
+
+        Args:
+            plural: its resource.
+            key: namespace and name.
+            item: the object; its resourceVersion is set.
+        """
+        resource = named(plural)
+        before = self._objects[resource].get(key)
+        meta = {**item["metadata"], "namespace": key[0], "name": key[1]}
+        self._write(resource, before, {**item, "metadata": meta})
 
     def delete(
         self, plural: str, name: str, *, namespace: str = "default", grace: int | None = None

@@ -17,7 +17,10 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark after which a WatchList has told everything there was."""
 
 BOOKMARK_SECONDS: Final = 60.0
-"""How often a silent watch gets a bookmark if it wants any."""
+"""How often a watch gets a bookmark if it wants any."""
+
+LAST_BOOKMARK_SECONDS: Final = 2.0
+"""How long before its end it gets the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class ApiWatch:
         self._after = after
         self.bookmarks = bookmarks
         self._end = None if seconds is None else anyio.current_time() + seconds
-        self._quiet_since = anyio.current_time()
+        self._bookmark_at = self._next_bookmark()
         self._out: deque[tuple[str, Mapping[str, Any]]] = deque()
         self._ended = False
         self._wake = anyio.Event()
@@ -132,7 +135,6 @@ class ApiWatch:
             self._take()
         if not self._out:
             return None
-        self._quiet_since = anyio.current_time()
         event, item = self._out.popleft()
         return msgspec.json.encode({"type": event, "object": item})
 
@@ -145,13 +147,19 @@ class ApiWatch:
                 return None
             await self._wait()
 
+    def _next_bookmark(self) -> float:
+        now = anyio.current_time()
+        last = float("inf") if self._end is None else self._end - LAST_BOOKMARK_SECONDS
+        times = [now + BOOKMARK_SECONDS, last if last > now else float("inf")]
+        return min(times) if self.bookmarks else float("inf")
+
     async def _wait(self) -> None:
         self._wake = anyio.Event()
-        bookmark_at = self._quiet_since + BOOKMARK_SECONDS
-        ends = [t for t in (self._end, bookmark_at if self.bookmarks else None) if t is not None]
-        with anyio.CancelScope(deadline=min(ends, default=float("inf"))):
+        end = float("inf") if self._end is None else self._end
+        with anyio.CancelScope(deadline=min(end, self._bookmark_at)):
             await self._wake.wait()
-        if self.bookmarks and anyio.current_time() >= bookmark_at:
+        if anyio.current_time() >= self._bookmark_at:
+            self._bookmark_at = self._next_bookmark()
             self.bookmark()
 
     def _take(self) -> None:
@@ -161,7 +169,8 @@ class ApiWatch:
             self.tell("ERROR", status_object(error))
             self.finish()
             return
-        self._after = max(self._after, self._history.version) if changes else self._after
+        if changes:
+            self._after = self._history.version
         for change in changes:
             if change.resource is self._resource and (event := self._event(change)):
                 self._out.append((event, change.after))
