@@ -23,6 +23,7 @@ NUMBERED = {
     # page: where its tests are, and about how many rows it has
     "merge.md": (("sources",), 14),
     "sources.md": (("sources",), 30),
+    "api-source.md": (("sources", "kube"), 32),
     "phase.md": (("pods", "cri"), 45),
     "status.md": (("pods",), 35),
     "workers.md": (("pods", "node"), 90),

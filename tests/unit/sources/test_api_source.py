@@ -398,7 +398,7 @@ async def test_wa6_a_list_without_end_is_given_up() -> None:
         await lab.until(lambda: bool(lab.snapshots))
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "no uid": {"metadata": {"uid": ""}},
     "a text for a bool": {"spec": {"nodeName": NODE, "hostNetwork": "yes", "containers": []}},
     "another kind": {"kind": "Service"},
