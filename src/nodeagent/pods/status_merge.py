@@ -25,6 +25,8 @@ Plain: TypeAlias = Mapping[str, Any]
 """An object as dicts, lists and scalars."""
 
 _DIRECTIVE: Final = "$patch"
+# Older servers store this as an element of a list that is not there yet.
+_REPLACE: Final = {_DIRECTIVE: "replace"}
 _BY_KEY: Final = {"conditions": "type"}
 """Lists that the server merges and that others write into, too, with their key."""
 _REPLACED: Final = frozenset({"podIPs", "hostIPs"})
@@ -109,8 +111,8 @@ def _changes(before: Plain, after: Plain) -> dict[str, Any]:
             continue
         if (key := _BY_KEY.get(name)) is not None:
             patch.update(_changed_list(name, key, old or [], new or []))
-        elif name in _REPLACED and new is not None:
-            patch[name] = [{_DIRECTIVE: "replace"}, *new]
+        elif name in _REPLACED and old and new is not None:
+            patch[name] = [_REPLACE, *new]
         elif isinstance(old, Mapping) and isinstance(new, Mapping):
             patch[name] = _changes(old, new)
         else:
@@ -124,7 +126,7 @@ def _changed_list(
     old, new = {item[key]: item for item in before}, {item[key]: item for item in after}
     if len(old) < len(before) or len(new) < len(after):
         # What has a key twice cannot be changed by key.
-        return {name: [{_DIRECTIVE: "replace"}, *new.values()]}
+        return {name: [_REPLACE, *new.values()] if old else [*new.values()]}
     items = [*_changed_items(key, old, new)]
     items += [{_DIRECTIVE: "delete", key: gone} for gone in old if gone not in new]
     if not items:
@@ -141,3 +143,22 @@ def _changed_items(
             yield dict(item)
         elif old[name] != item:
             yield {key: name, **_changes(old[name], item)}
+
+
+def is_part_of(part: Plain, patch: Plain) -> bool:
+    """Whether one status patch asks for nothing that another one does not ask for."""
+    for name, value in part.items():
+        if name.startswith("$setElementOrder/"):
+            continue
+        asked = patch.get(name)
+        if (key := _BY_KEY.get(name)) is not None and asked:
+            items = {item.get(key): item for item in asked}
+            if not all(_is_within(item, items.get(item.get(key), {})) for item in value):
+                return False
+        elif name not in patch or value != asked:
+            return False
+    return True
+
+
+def _is_within(part: Plain, whole: Plain) -> bool:
+    return all(name in whole and whole[name] == value for name, value in part.items())

@@ -27,14 +27,12 @@ from nodeagent.pods.manager import PodManager, is_mirror, is_terminal, mirrors, 
 from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.status import is_static
 from nodeagent.pods.status_manager import StatusManager, VersionedStatus
-from nodeagent.pods.status_merge import merge_status, status_patch
+from nodeagent.pods.status_merge import is_part_of, merge_status, status_patch
 
 log = Log("pods.status_writer")
 
 RECONCILE_PERIOD: Final = 10.0
 _NOW: Final = 0
-_INSISTENT: Final = 2
-"""How often the same part is sent to a server that does not take it."""
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ class _Sent:
         withheld: the API does not know yet that the pod has ended.
         deleted: the API's pod was deleted for good.
         reply: what the server answered last; kept until the next reconciliation only.
-        left: what the server did not take of a patch, and how often it was sent.
+        left: what the server did not take of the last patch.
         compared: what was found to need no patch: the API's pod, the version, and whether
             containers might run.
     """
@@ -57,7 +55,7 @@ class _Sent:
     withheld: bool = False
     deleted: bool = False
     reply: Pod | None = None
-    left: tuple[dict[str, Any], int] | None = None
+    left: dict[str, Any] | None = None
     compared: tuple[Pod, int, bool] | None = None
 
 
@@ -243,8 +241,9 @@ class PodStatusWriter:
         patch = self._patch(shown, stored, sent, may_run=may_run)
         if patch is not None:
             shown = await self._write(uid, shown, patch)
-            self._note_left(shown, stored, sent, patch, may_run=may_run)
         sent.reply, sent.version = shown, stored.version
+        if patch is not None:
+            self._note_left(uid, shown, stored, sent, patch)
         sent.withheld = is_terminal(stored.status.phase) and not is_terminal(shown.status.phase)
         self._sent_now(uid, stored)
         if self._is_over(stored, shown, sent):
@@ -261,17 +260,13 @@ class PodStatusWriter:
         if current is not None and current.version != stored.version:
             self._since[uid] = now
 
+    @staticmethod
     def _patch(
-        self, shown: Pod, stored: VersionedStatus, sent: _Sent, *, may_run: bool
+        shown: Pod, stored: VersionedStatus, sent: _Sent, *, may_run: bool
     ) -> dict[str, Any] | None:
-        patch = status_patch(
-            shown.status, merge_status(shown.status, stored.status, may_run=may_run)
-        )
-        if patch is not None and sent.left is not None:
-            left, times = sent.left
-            if patch == left and times >= _INSISTENT:
-                return None
-        return patch
+        merged = merge_status(shown.status, stored.status, may_run=may_run)
+        patch = status_patch(shown.status, merged)
+        return None if patch == sent.left else patch
 
     async def _write(self, uid: PodUID, shown: Pod, patch: dict[str, Any]) -> Pod:
         meta, began = shown.metadata, anyio.current_time()
@@ -286,23 +281,26 @@ class PodStatusWriter:
 
     def _note_left(
         self,
+        uid: PodUID,
         reply: Pod,
         stored: VersionedStatus,
         sent: _Sent,
         patch: dict[str, Any],
-        *,
-        may_run: bool,
     ) -> None:
-        """An older server drops fields that it does not know; asking again and again is no use."""
-        merged = merge_status(reply.status, stored.status, may_run=may_run)
+        """See what the server made of a patch; the reply is the pod as this patch left it."""
+        merged = merge_status(reply.status, stored.status, may_run=self._may_run(uid))
         left = status_patch(reply.status, merged)
         if left is None:
             sent.left = None
-            return
-        times = sent.left[1] + 1 if sent.left is not None and sent.left[0] == left else 1
-        sent.left = (left, times)
-        if times == _INSISTENT:
-            log.info("status_not_taken", pod=_label(reply), fields=",".join(sorted(left)))
+        elif is_part_of(left, patch):
+            # Older servers drop what they do not know; to ask again and again is no use.
+            if sent.left is None:
+                log.info("status_not_taken", pod=_label(reply), fields=",".join(sorted(left)))
+            sent.left = left
+        else:
+            # The pod was not what the patch was made for.
+            sent.left, sent.version = None, 0
+            self._work.want(uid)
 
     async def _delete(self, uid: PodUID, shown: Pod) -> None:
         meta = shown.metadata

@@ -19,7 +19,13 @@ from nodeagent.api.status import PodResourceClaimStatus
 from nodeagent.kube import PatchKind
 from nodeagent.pods.conditions import OWNED
 from nodeagent.pods.phase import TERMINAL
-from nodeagent.pods.status_merge import DISRUPTION_TARGET, OURS, merge_status, status_patch
+from nodeagent.pods.status_merge import (
+    DISRUPTION_TARGET,
+    OURS,
+    is_part_of,
+    merge_status,
+    status_patch,
+)
 from nodeagent.testing.api_patch import apply_patch
 
 PHASES = ("", "Pending", "Running", "Succeeded", "Failed")
@@ -313,6 +319,7 @@ def test_sp3_the_order_of_addresses_counts() -> None:
         "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}, {"ip": "fd00::1"}]
     }
     assert status_patch(before, PodStatus()) == {"podIPs": None}
+    assert status_patch(PodStatus(), after) == {"podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::1"}]}
 
 
 @given(statuses)
@@ -336,3 +343,35 @@ def test_sp5_what_this_version_does_not_know_is_not_touched() -> None:
     assert after["shinyNewField"] == [1]
     assert after["conditions"][0] == {"type": "Foreign", "status": "True", "colour": "red"}
     assert [c["type"] for c in after["conditions"]] == ["Foreign", "Ready"]
+
+
+@given(statuses, statuses, statuses)
+def test_a_patch_that_was_taken_leaves_no_part_of_it(
+    api: PodStatus, ours: PodStatus, other: PodStatus
+) -> None:
+    patch = status_patch(api, ours)
+    assert patch is None or is_part_of(patch, patch)
+    assert patch is None or is_part_of({}, patch)
+    left = status_patch(other, ours)
+    if patch is not None and left is not None and is_part_of(left, patch):
+        assert set(left) - {"$setElementOrder/conditions"} <= set(patch)
+
+
+@pytest.mark.parametrize(
+    ("part", "is_part"),
+    [
+        ({"phase": "Running"}, True),
+        ({"phase": "Failed"}, False),
+        ({"message": None}, True),
+        ({"reason": None}, False),
+        ({"conditions": [{"type": "Ready", "observedGeneration": 2}]}, True),
+        ({"conditions": [{"type": "Ready", "observedGeneration": 3}]}, False),
+        ({"conditions": [{"type": "Ready", "reason": None}]}, False),
+        ({"conditions": [{"type": "Initialized", "status": "True"}]}, False),
+        ({"phase": "Running", "hostIP": "10.0.0.1"}, False),
+    ],
+)
+def test_sw11_parts_of_a_patch(part: dict[str, Any], is_part: bool) -> None:
+    ready = {"type": "Ready", "status": "True", "observedGeneration": 2}
+    patch = {"phase": "Running", "message": None, "conditions": [ready]}
+    assert is_part_of(part, patch) is is_part
