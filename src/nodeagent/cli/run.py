@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ from nodeagent.log import Log
 from nodeagent.urls import shown_url
 
 log = Log("cli")
+
+LEAST_DESCRIPTORS: Final = 64
+"""Open files that an agent without pods gets along with."""
 
 _FLAG_OF: Final[Mapping[str, str]] = {
     "static_pod_path": "pod-manifest-path",
@@ -217,10 +221,28 @@ def describe(error: ConfigError) -> str:
     return " ".join(f"{flag_of(error.field)}={value}: {error.allowed}".split())
 
 
+def _descriptors() -> int:
+    """How many files the process may have open, after the limit was raised to what is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < LEAST_DESCRIPTORS and (hard == resource.RLIM_INFINITY or hard > soft):
+        wanted = LEAST_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, LEAST_DESCRIPTORS), hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft
+
+
 def serve(config: AgentConfig) -> int:
     """Run an agent in an event loop of its own; the exit code."""
     from nodeagent.errors import StartError
 
+    # Event loops answer too few of them with a traceback, each in its own way.
+    if (allowed := _descriptors()) < LEAST_DESCRIPTORS:
+        click.echo(
+            f"nodeagent: only {allowed} files may be open (ulimit -n), at least "
+            f"{LEAST_DESCRIPTORS} are needed: raise the limit",
+            err=True,
+        )
+        return 1
     options: dict[str, Any] = {}
     try:
         import uvloop

@@ -180,7 +180,7 @@ def only_one(part: msgspec.Struct, names: tuple[str, ...]) -> str:
 
 def problems_of(scenario: parts.Scenario) -> list[FieldProblem]:
     """What is wrong with a scenario beyond the types of its fields."""
-    return list(_problems(scenario))
+    return list(_problems(scenario)) or list(_unknown_names(scenario))
 
 
 def _problems(scenario: parts.Scenario) -> Iterator[FieldProblem]:
@@ -197,6 +197,24 @@ def _problems(scenario: parts.Scenario) -> Iterator[FieldProblem]:
         yield from _attempt(f"faults[{number}]", make_fault, fault)
     for number, step in enumerate(scenario.timeline):
         yield from _attempt(f"timeline[{number}]", _check_step, step)
+
+
+def _unknown_names(scenario: parts.Scenario) -> Iterator[FieldProblem]:
+    """Steps that end or release what no fault of the scenario is called, or waits at."""
+    faults = [*scenario.faults, *(step.add for step in scenario.timeline if step.add is not None)]
+    names = {part.name for part in faults} | {f"latency-{method}" for method in scenario.latency}
+    # Faults without a name are numbered as they come.
+    names |= {f"fault-{number}" for number in range(1, len(scenario.latency) + len(faults) + 1)}
+    gates = names | {gate for part in faults for gate in (part.hang, part.late_until) if gate}
+    for number, step in enumerate(scenario.timeline):
+        for action, known, what in (
+            ("remove", names, "no fault has the name"),
+            ("release", gates, "nothing waits at a gate of the name"),
+            ("close", gates, "nothing waits at a gate of the name"),
+        ):
+            name = getattr(step, action)
+            if name is not None and name not in known:
+                yield FieldProblem(f"timeline[{number}].{action}", f"{what} {name!r}")
 
 
 def _attempt(path: str, make: Callable[[Any], object], part: object) -> Iterator[FieldProblem]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -475,3 +477,19 @@ def test_a_start_error_is_one_line_and_exit_code_one(
     monkeypatch.setattr("nodeagent.cli.run._serve", fail)
     assert run_module.serve(AgentConfig()) == 1
     assert capsys.readouterr().err == "nodeagent: nothing answers; try embedded\n"
+
+
+def test_too_few_descriptors_are_one_line(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10)); "
+        "from nodeagent.cli.app import main; sys.exit(main())"
+    )
+    flags = [f"--root-dir={tmp_path}", f"--pod-manifest-path={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", *flags], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "nodeagent: only 10 files may be open (ulimit -n), at least 64 are needed: raise the "
+        "limit\n"
+    )

@@ -49,6 +49,15 @@ def wrong(text: str) -> list[str]:
             "latency: {Status: -1s}",
             ["latency[Status]: '-1s' must not be negative (line 1)"],
         ),
+        ("timeline: [{at: 1s, remove: x}]", ["timeline[0].remove: no fault has the name 'x'"]),
+        (
+            "timeline: [{at: 1s, add: {name: f, hang: g}}, {at: 2s, release: x}]",
+            ["timeline[1].release: nothing waits at a gate of the name 'x'"],
+        ),
+        (
+            "timeline: [{at: 1s, close: fault-1}]",
+            ["timeline[0].close: nothing waits at a gate of the name 'fault-1'"],
+        ),
         ("timeline: [{goaway: true}]", ["timeline[0].at: required (line 1)"]),
         (
             "images: ['a b']",
