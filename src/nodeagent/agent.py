@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
-from nodeagent.cluster import open_link
+from nodeagent.cluster import ClusterLink, open_link
 from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
@@ -39,6 +39,8 @@ from nodeagent.runtime.settings import detect_host
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import open_runtime
 from nodeagent.sources import FileSource, Source, UrlSource
+from nodeagent.sources.api_checkpoint import ApiCheckpoint
+from nodeagent.sources.api_source import ApiSource
 from nodeagent.sources.checkpoint import ManifestCheckpoint
 from nodeagent.sources.fetch import Fetcher
 from nodeagent.sources.origin import UrlOrigin
@@ -184,7 +186,7 @@ class NodeAgent:
             link = await plumbing.enter_async_context(
                 open_link(config, self._own_cluster, self.registry, self._clock)
             )
-            sources = (*self._configured_sources(), *self._extra_sources)
+            sources = (*self._configured_sources(link), *self._extra_sources)
             address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(
                 config,
@@ -213,7 +215,7 @@ class NodeAgent:
                 self.left_running = parts.left_running
                 parts.dispose()
 
-    def _configured_sources(self) -> tuple[Source, ...]:
+    def _configured_sources(self, link: ClusterLink | None) -> tuple[Source, ...]:
         config, node = self.config, self.config.effective_node_name
         checkpoints = Path(config.root_dir) / "checkpoints"
         metrics = ManifestMetrics(self.registry)
@@ -243,6 +245,10 @@ class NodeAgent:
                 unsupported=unsupported_fields,
             )
             sources.append(at_url)
+        if link is not None:
+            saved = ApiCheckpoint(checkpoints / "api-pods.json", node)
+            client = link.clients.main
+            sources.append(ApiSource(client, node, checkpoint=saved, journal=self.journal))
         return tuple(sources)
 
 

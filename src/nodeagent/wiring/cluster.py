@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -19,6 +20,9 @@ from nodeagent.pods.mirror_pods import MirrorPods, ends_under
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.status_writer import PodStatusWriter
 from nodeagent.pods.workers import PodWorkers
+from nodeagent.sources import Source
+from nodeagent.sources.api_source import ApiSource
+from nodeagent.wiring.cluster_objects import ClusterObjects
 from nodeagent.wiring.node import NodeSide, node_manager
 
 
@@ -73,6 +77,8 @@ class RingSide:
         statuses: what was computed of them.
         workers: who works on them.
         lookup: this node as the API shows it.
+        objects: other objects of the cluster that are watched.
+        sources: where pods come from.
         journal: flight recorder.
         metrics: of pods.
     """
@@ -81,6 +87,8 @@ class RingSide:
     statuses: StatusManager
     workers: PodWorkers
     lookup: NodeLookup
+    objects: ClusterObjects | None
+    sources: Sequence[Source]
     journal: Journal
     metrics: PodMetrics
 
@@ -98,7 +106,8 @@ def build_cluster(
     node: NodeSide,
 ) -> Cluster | None:
     """What runs for the API server; None without one. From here on ``telling`` has listeners."""
-    if link is None or sender is None:
+    objects = ring.objects
+    if link is None or sender is None or objects is None:
         return None
     workers = ring.workers
 
@@ -120,7 +129,16 @@ def build_cluster(
     telling.mirrors = MirrorPods(
         client, ring.lookup.node, ring.manager, ends=ends, journal=ring.journal
     )
-    link.reach.on_return.append(telling.retry_now)
+    objects.node.subscribe(telling.mirrors.node_changed)
     manager = node_manager(link, ring.lookup, node)
-    services: tuple[Service, ...] = (manager, sender, telling.writer, telling.mirrors)
+    retries = [telling.retry_now, *(informer.retry_now for informer in objects.informers)]
+    retries += [source.retry_now for source in ring.sources if isinstance(source, ApiSource)]
+    link.reach.on_return.extend(retries)
+    services: tuple[Service, ...] = (
+        *objects.informers,
+        manager,
+        sender,
+        telling.writer,
+        telling.mirrors,
+    )
     return Cluster(link=link, services=services, told=telling.told, node=manager)

@@ -22,7 +22,6 @@ from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
 from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
-from nodeagent.node.lookup import NodeLookup
 from nodeagent.node.machine import MachineInfo
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
@@ -47,7 +46,6 @@ from nodeagent.runtime.garbage_wiring import (
 )
 from nodeagent.runtime.image_gc import images_in_use
 from nodeagent.runtime.image_wiring import CredentialFiles, make_image_access
-from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
@@ -59,6 +57,7 @@ from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
+from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
@@ -128,6 +127,8 @@ def build_parts(
         clock=clock,
     )
     settings = runtime_settings(config, root, node_address)
+    objects = watch_objects(link, config.effective_node_name, journal)
+    lookup = node_lookup(objects, config.effective_node_name)
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -140,7 +141,9 @@ def build_parts(
         on_action=pleg.request_relist,
         persist=checkpoint.save,
         changed=checkpoint.changed,
-        lookups=Lookups(describe=runtime.status, ended=partial(_has_ended, cache)),
+        lookups=make_lookups(
+            objects, link, lookup, describe=runtime.status, ended=partial(_has_ended, cache)
+        ),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
         on_sandbox=lambda uid, seen: syncer.sandbox_ready(uid, seen),  # noqa: PLW0108
         access=access,
@@ -162,7 +165,6 @@ def build_parts(
     checkpoint.add("probes", probes)
     checkpoint.add("ages", probes.ages)
     checkpoint.add("starts", statuses.starts)
-    lookup = NodeLookup(standalone=link is None)
 
     def facts() -> NodeFacts:
         node = lookup.node()
@@ -273,6 +275,8 @@ def build_parts(
         statuses=statuses,
         workers=workers,
         lookup=lookup,
+        objects=objects,
+        sources=sources,
         journal=journal,
         metrics=metrics,
     )

@@ -1,0 +1,126 @@
+"""What of the cluster's objects is watched, and who is asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import anyio
+
+from nodeagent.api.node import Node
+from nodeagent.api.quantity import Quantity
+from nodeagent.api.runtime_class import RuntimeClass
+from nodeagent.api.service import Service
+from nodeagent.cluster import ClusterLink
+from nodeagent.journal import Journal
+from nodeagent.kube import paths
+from nodeagent.kube.informer import Informer
+from nodeagent.kube.reach import Reach
+from nodeagent.kube.reflector import Reflected
+from nodeagent.model import ContainerID, PodUID
+from nodeagent.node.cluster_objects import ClusterRuntimeClasses, ClusterServices
+from nodeagent.node.lookup import NodeLookup
+from nodeagent.runtime.lookups import Describe, Lookups
+from nodeagent.sources.api_source import PATIENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObjects:
+    """The objects that are watched, beside pods.
+
+    Attributes:
+        node: the Node of this machine.
+        services: those that have an address.
+        runtime_classes: all of them.
+    """
+
+    node: Informer[Node]
+    services: Informer[Service]
+    runtime_classes: Informer[RuntimeClass]
+
+    @property
+    def informers(self) -> tuple[Informer[Node], Informer[Service], Informer[RuntimeClass]]:
+        """All of them."""
+        return self.node, self.services, self.runtime_classes
+
+
+class ServicesWhileAway:
+    """The services; without a server for long enough, whatever is known of them.
+
+    A pod that ran before goes on without the variables rather than not at all.
+
+    Args:
+        services: as the watch shows them.
+        reach: whether the server answers.
+    """
+
+    def __init__(self, services: ClusterServices, reach: Reach) -> None:
+        self._services = services
+        self._reach = reach
+
+    @property
+    def synced(self) -> bool:
+        """Whether no more is to be expected for now."""
+        if self._services.synced:
+            return True
+        since = self._reach.away_since
+        return since is not None and anyio.current_time() - since >= PATIENCE
+
+    def in_namespaces(self, namespaces: Iterable[str]) -> Iterable[Service]:
+        """Those of some namespaces."""
+        return self._services.in_namespaces(namespaces)
+
+
+def watch_objects(
+    link: ClusterLink | None, node_name: str, journal: Journal
+) -> ClusterObjects | None:
+    """Who watches the cluster's objects; None without an API server."""
+    if link is None:
+        return None
+    client = link.clients.main
+    own = {"fieldSelector": f"metadata.name={node_name}"}
+    addressed = {"fieldSelector": "spec.clusterIP!=None"}
+    return ClusterObjects(
+        node=Informer(client, Node, "Node", Reflected(paths.NODES, "nodes", own, journal)),
+        services=Informer(
+            client, Service, "Service", Reflected(paths.SERVICES, "services", addressed, journal)
+        ),
+        runtime_classes=Informer(
+            client,
+            RuntimeClass,
+            "RuntimeClass",
+            Reflected(paths.RUNTIME_CLASSES, "runtimeclasses", {}, journal),
+        ),
+    )
+
+
+def node_lookup(objects: ClusterObjects | None, node_name: str) -> NodeLookup:
+    """Who knows the Node of this machine."""
+    if objects is None:
+        return NodeLookup(standalone=True)
+    return NodeLookup(lambda: objects.node.get(node_name))
+
+
+def make_lookups(
+    objects: ClusterObjects | None,
+    link: ClusterLink | None,
+    node: NodeLookup,
+    *,
+    describe: Describe,
+    ended: Callable[[PodUID, ContainerID], bool],
+) -> Lookups:
+    """Who is asked for what pods refer to."""
+    if objects is None or link is None:
+        return Lookups(describe=describe, ended=ended)
+
+    def allocatable() -> Mapping[str, Quantity] | None:
+        found = node.any_node()
+        return None if found is None else found.status.allocatable
+
+    return Lookups(
+        describe=describe,
+        ended=ended,
+        runtime_classes=ClusterRuntimeClasses(objects.runtime_classes),
+        services=ServicesWhileAway(ClusterServices(objects.services), link.reach),
+        allocatable=allocatable,
+    )
