@@ -49,7 +49,8 @@ QUIET_SECONDS: Final = 8.0
 """The longest pause while a server tells all that there is."""
 LIST_SECONDS: Final = 30.0
 """For one page of a list."""
-MOST_PAGES: Final = 200
+MOST_PAGES: Final = 100
+MOST_EMPTY_PAGES: Final = 10
 MOST_TROUBLES: Final = 10
 """Causes that are told until the server answers again."""
 
@@ -216,7 +217,8 @@ class Reflector(Generic[T]):
         self._pages.items += page.items
         self._pages.bad += page.bad
         if page.token:
-            if page.token == plan.token or self._page_count >= MOST_PAGES:
+            most = MOST_PAGES if self._pages.items else MOST_EMPTY_PAGES
+            if page.token == plan.token or self._page_count >= most:
                 raise UndecodableError("a list without end")
             self._core.page(page.token)
             return
