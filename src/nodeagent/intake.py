@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
+from nodeagent.api import Pod
+from nodeagent.api.validation.metadata import check_metadata
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import Snapshot
@@ -22,8 +25,12 @@ PATIENCE: Final = 10.0
 """Seconds that the start of the agent waits for a source."""
 
 
+class NotASnapshotError(TypeError):
+    """A source handed on something that is no snapshot of pods."""
+
+
 class WatchedSource:
-    """A source that is named in a warning when it holds up the event loop.
+    """A source that is named when it holds up the event loop or hands on what cannot be.
 
     Args:
         source: the source.
@@ -34,6 +41,7 @@ class WatchedSource:
         self.name = source.name
         self._source = source
         self._watch = watch
+        self._good: dict[str, Pod] = {}
 
     async def run(
         self, publish: Publish, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
@@ -41,11 +49,46 @@ class WatchedSource:
         """Run it; what the ring does with its snapshots does not count as its own."""
 
         async def handed_on(snapshot: Snapshot) -> None:
-            await steps.of_others(publish(snapshot))
+            await steps.of_others(publish(self._checked(snapshot)))
 
         name = f"{type(self._source).__qualname__}.run of the source {self.name}"
         steps = self._watch.steps(name, self._source.run(handed_on, task_status=task_status))
-        await steps
+        try:
+            await steps
+        except NotASnapshotError as error:
+            # What it published before stays wanted; the ring turns without it from now on.
+            log.warning(
+                "source_failed", source=self.name, cause=str(error), remedy="mend the source"
+            )
+            await anyio.sleep_forever()
+
+    def _checked(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without pods whose names cannot be; of these, what was good before."""
+        if wrong := _not_a_snapshot(snapshot):
+            msg = f"source {self.name} published {wrong}"
+            raise NotASnapshotError(msg)
+        pods = [pod for pod in map(self._last_good, snapshot.pods) if pod is not None]
+        self._good = {pod.metadata.uid: pod for pod in pods}
+        return replace(snapshot, pods=tuple(pods))
+
+    def _last_good(self, pod: Pod) -> Pod | None:
+        faults = [str(fault) for fault in check_metadata("metadata", pod.metadata)]
+        if not faults:
+            return pod
+        shown = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        log.warning("pod_refused", source=self.name, pod=shown, cause="; ".join(faults))
+        return self._good.get(pod.metadata.uid)
+
+
+def _not_a_snapshot(given: object) -> str:
+    """What it is instead of a snapshot of pods; "" for one."""
+    if not isinstance(given, Snapshot):
+        return f"an object of type {type(given).__name__}, not a Snapshot"
+    pods: tuple[object, ...] = given.pods
+    for number, pod in enumerate(pods):
+        if not isinstance(pod, Pod):
+            return f"a Snapshot whose pods[{number}] is of type {type(pod).__name__}, not a Pod"
+    return ""
 
 
 @asynccontextmanager

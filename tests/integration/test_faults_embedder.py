@@ -108,6 +108,59 @@ async def test_a_source_that_does_not_start_holds_up_nobody(
         await running(agent, "web", "late")
 
 
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ("pods", "source odd published an object of type str, not a Snapshot"),
+        (
+            Snapshot("odd", ("web",)),  # type: ignore[arg-type]  # that is what is wrong
+            "source odd published a Snapshot whose pods[0] is of type str, not a Pod",
+        ),
+    ],
+)
+async def test_a_source_that_publishes_something_else_ends_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: Any, cause: str
+) -> None:
+    class Odd:
+        name = "odd"
+
+        async def run(
+            self, publish: Publish, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
+        ) -> None:
+            await publish(Snapshot(self.name, (make_pod("early"),)))
+            task_status.started()
+            await publish(given)
+
+    async with (
+        open_embedded(SimulatedBackend()) as mine,
+        NodeAgent(
+            config(tmp_path),
+            runtime=mine.runtime,
+            images=mine.images,
+            sources=[Odd(), MemorySource(make_pod("web"))],
+        ) as agent,
+    ):
+        await running(agent, "web", "early")
+        assert named(caplog, "source_failed", "cause") == [cause]
+
+
+async def test_a_pod_with_an_impossible_name_is_refused_and_its_last_good_version_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = MemorySource(make_pod("web"), make_pod("a/b"))
+    async with (
+        open_embedded(SimulatedBackend()) as mine,
+        NodeAgent(
+            config(tmp_path), runtime=mine.runtime, images=mine.images, sources=[source]
+        ) as agent,
+    ):
+        await running(agent, "web")
+        assert [pod.metadata.name for pod in agent.pods()] == ["web"]
+        source.set(make_pod("w/eb", uid="uid-web"), make_pod("other"))
+        await running(agent, "web", "other")
+        assert named(caplog, "pod_refused", "pod") == ["default/a/b", "default/w/eb"]
+
+
 async def test_a_runtime_of_the_embedders_own_that_computes_for_long_is_named(
     tmp_path: Path, real: Stopwatch, caplog: pytest.LogCaptureFixture
 ) -> None:
