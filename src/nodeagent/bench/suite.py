@@ -11,7 +11,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from nodeagent.bench import actions, burst, idle, inspection, probes, react, relist, soak, startup
+from nodeagent.bench import (
+    actions,
+    burst,
+    idle,
+    inspection,
+    probes,
+    react,
+    relist,
+    soak,
+    startup,
+    status,
+)
 from nodeagent.bench.beds import Place
 from nodeagent.bench.figures import BenchError, Figures, not_measured
 from nodeagent.rpc import RpcError
@@ -40,6 +51,9 @@ class Sizes:
     probe_seconds: float = 15.0
     action_containers: int = 5
     action_repeats: int = 5000
+    status_pods: int = 110
+    status_latency_ms: float = 5.0
+    status_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,10 @@ async def _actions(sizes: Sizes, _real: Containerd) -> Figures:
     return actions.run(sizes.action_containers, sizes.action_repeats)
 
 
+async def _status(sizes: Sizes, _real: Containerd) -> Figures:
+    return await status.run(sizes.status_pods, sizes.status_latency_ms, sizes.status_seconds)
+
+
 async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
     return await soak.run(sizes.soak_minutes, sizes.soak_pods)
 
@@ -124,6 +142,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "soak": _soak,
         "probes": _probes,
         "actions": _actions,
+        "status": _status,
     }
 )
 

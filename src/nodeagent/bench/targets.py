@@ -84,6 +84,14 @@ TARGETS: Final = (
     Target("soak", "rss_growth_percent", at("rss_growth_percent"), 5),
     Target("soak", "tasks_growth", at("tasks_growth"), 5),
     Target("soak", "fds_growth", at("fds_growth"), 2),
+    Target("status", "gets_per_pod", at("burst", "gets_per_pod"), 1),
+    Target("status", "patches_per_pod", at("burst", "patches_per_pod"), 1),
+    Target("status", "gets_per_pod, changing again", at("again", "gets_per_pod"), 1),
+    Target("status", "patches_per_pod, changing again", at("again", "patches_per_pod"), 2),
+    Target("status", "pod writes at rest", at("rest", "pod_writes"), 0),
+    Target("status", "node writes at rest", at("rest", "node_writes"), 1),
+    # One every 10 s; the interval may begin and end with one.
+    Target("status", "lease writes at rest per 10 s", at("rest", "lease_writes_per_10_s"), 1.2),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

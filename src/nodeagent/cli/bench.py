@@ -148,6 +148,30 @@ def actions(containers: int, repeats: int, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--pods", default=110, show_default=True, type=click.IntRange(1, 5000))
+@click.option(
+    "--latency-ms",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, 10_000),
+    help="What each request takes.",
+)
+@click.option(
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0, 86_400),
+    help="How long a whole agent is watched at rest; 0: not at all.",
+)
+@_json
+def status(pods: int, latency_ms: float, seconds: float, as_json: bool) -> None:
+    """How many requests tell an API server of pods' statuses, and how many there are at rest."""
+    from nodeagent.bench import status as measured
+
+    show(_run(measured.run, pods, latency_ms, seconds), as_json=as_json)
+
+
+@bench.command()
 @click.option("--minutes", default=10.0, show_default=True, type=click.FloatRange(0.1, 10_000))
 @_pods
 @click.option("--chaos/--no-chaos", default=True, show_default=True, help="Random faults.")

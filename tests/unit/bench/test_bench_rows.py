@@ -10,12 +10,24 @@ from typing import Any
 import anyio
 import pytest
 
-from nodeagent.bench import actions, burst, idle, inspection, probes, react, soak, startup, suite
+from nodeagent.bench import (
+    actions,
+    burst,
+    idle,
+    inspection,
+    probes,
+    react,
+    soak,
+    startup,
+    status,
+    suite,
+)
 from nodeagent.bench.beds import Place
 from nodeagent.bench.children import agent, simulated_runtime, work_dir
 from nodeagent.bench.figures import NOT_MEASURED, BenchError
 from nodeagent.cli import app
 from nodeagent.cri import CRIClient
+from nodeagent.testing.api_store import Request
 from nodeagent.testing.cri_configs import sandbox_config
 
 pytestmark = pytest.mark.realtime
@@ -219,3 +231,39 @@ def test_decisions_are_timed_in_every_situation() -> None:
 def test_no_decisions_are_no_measure(containers: int, repeats: int) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         actions.run(containers, repeats)
+
+
+def test_requests_for_statuses_are_counted_in_bursts_and_at_rest() -> None:
+    figures = measured(status.run(3, 1.0, 0.5, settle=0.1))
+    for row in (figures["burst"], figures["again"]):
+        positive(row, "changes", "patches_per_pod", "told_s")
+        assert row["gets_per_pod"] >= 0
+    rest = figures["rest"]
+    positive(rest, "seconds")
+    assert min(rest["pod_writes"], rest["node_writes"], rest["lease_writes"]) >= 0
+    assert "rest" not in measured(status.run(1, 0.0, 0.0))
+
+
+def test_requests_are_told_apart_by_pod_and_kind() -> None:
+    pods = "/api/v1/namespaces/bench/pods"
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node1"
+    requests = [
+        Request("GET", f"{pods}/a", {}),
+        Request("GET", pods, {}),
+        Request("PATCH", f"{pods}/a/status", {}),
+        Request("PATCH", f"{pods}/b/status", {}),
+        Request("DELETE", f"{pods}/b", {}),
+        Request("PATCH", "/api/v1/nodes/node1/status", {}),
+        Request("PUT", lease, {}),
+        Request("POST", "/api/v1/namespaces/bench/events", {}),
+        Request("WATCH", "/api/v1/pods", {}),
+    ]
+    counts = status.per_pod(requests)
+    assert (counts["GET"], counts["PATCH"]) == ({"a": 1}, {"a": 1, "b": 1})
+    assert status.writes(requests) == {"pods": 3, "nodes": 1, "leases": 1, "events": 1}
+
+
+@pytest.mark.parametrize("sizes", [(0, 1.0, 1.0), (1, -1.0, 1.0), (1, 1.0, -1.0)])
+def test_no_statuses_are_no_measure(sizes: tuple[int, float, float]) -> None:
+    with pytest.raises(ValueError, match="no measure"):
+        measured(status.run(*sizes))
