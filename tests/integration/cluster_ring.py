@@ -110,9 +110,9 @@ class ClusterRing(Ring):
         return [r.why for r in records if r.what == what]
 
 
-def bound(name: str = "web", **fields: Any) -> Pod:
-    """A pod that is bound to this node."""
-    return make_pod(name, node_name=NODE, **fields)
+def bound(name: str = "web", *, node: str = NODE, **fields: Any) -> Pod:
+    """A pod that is bound to this node, or to another one."""
+    return make_pod(name, node_name=node, **fields)
 
 
 def static_pod(name: str = "static", uid: str = "uid-static-1", **fields: Any) -> Pod:
@@ -143,6 +143,7 @@ async def node_on(
     line: Line,
     *static: Pod,
     clock: Clock | None = None,
+    name: str = NODE,
     **settings: Any,
 ) -> AsyncIterator[ClusterRing]:
     """An agent on that runtime and that line; it may be entered again on the same directories."""
@@ -151,7 +152,7 @@ async def node_on(
         container_runtime_endpoint=endpoint,
         root_dir=tmp_path / "root",
         pod_logs_dir=tmp_path / "logs",
-        node_name=NODE,
+        node_name=name,
         node_ip="10.0.0.1",
         make_iptables_util_chains=False,
         **settings,
