@@ -92,7 +92,8 @@ class KubeConfig:
             raise AccessError(msg, draft.files, passing=error.passing) from error
 
     def _read(self) -> _Draft:
-        before = signature((self._path,))
+        watched = (self._path,) if self._rotated is None else (self._path, self._rotated)
+        before = signature(watched)
         document = read_document(self._path)
         context = named(document, "contexts", document.get("current-context"), "context")
         cluster = named(document, "clusters", context.get("cluster"), "cluster")
@@ -100,11 +101,8 @@ class KubeConfig:
         if context.get("user"):
             user = named(document, "users", context["user"], "user")
         base = Path(os.path.abspath(self._path)).parent  # noqa: PTH100 - links stay
-        watched = [self._path]
         if self._rotated is not None and has_certificate(user):
-            watched.append(self._rotated)
-            before = signature(watched)
-            self._prefer_rotated(user)
+            self._prefer_rotated(user, self._rotated)
         for name, section in (("cluster", cluster), ("user", user)):
             for key in _FILES[name]:
                 if section.get(key):
@@ -118,17 +116,16 @@ class KubeConfig:
         files = (*watched, *paths)
         return _Draft(cluster, user, base, files, before + signature(paths), library())
 
-    def _prefer_rotated(self, user: dict[str, Any]) -> None:
+    def _prefer_rotated(self, user: dict[str, Any], rotated: Path) -> None:
         """Use the certificate that rotation has left, if it is good."""
-        assert self._rotated is not None
         try:
-            validity = validity_of(self._rotated.read_bytes())
+            validity = validity_of(rotated.read_bytes())
         except OSError:
             return
         if validity is not None and self._clock.now() < validity.ends:
             for key in ("client-certificate", "client-key"):
                 user.pop(f"{key}-data", None)
-                user[key] = str(self._rotated)
+                user[key] = str(rotated)
 
     async def cluster(self) -> dict[str, Any]:
         """The cluster as the file describes it, with absolute paths.
