@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
@@ -19,6 +19,9 @@ from nodeagent.kube import KubeClients
 from nodeagent.kube.reach import Reach, observed
 from nodeagent.log import Log
 from nodeagent.node.manager import NodeManager
+
+if TYPE_CHECKING:
+    from nodeagent.kube.connect import Connection
 
 log = Log("cluster")
 
@@ -41,10 +44,12 @@ class ClusterLink:
     Attributes:
         clients: make the requests.
         reach: whether the server answers.
+        connection: its credentials and certificate; None for a connection of the caller's own.
     """
 
     clients: KubeClients
     reach: Reach
+    connection: Connection | None = None
 
 
 @asynccontextmanager
@@ -62,21 +67,23 @@ async def open_link(
         clock: wall clock.
     """
     async with AsyncExitStack() as stack:
-        clients = own
+        clients, connection = own, None
         if clients is None and not config.standalone:
-            clients = await stack.enter_async_context(_connected(config, registry, clock))
+            connection = await stack.enter_async_context(_connected(config, registry, clock))
+            clients = connection.clients
         if clients is None:
             yield None
             return
         reach = Reach()
-        yield ClusterLink(clients=observed(clients, reach), reach=reach)
+        yield ClusterLink(clients=observed(clients, reach), reach=reach, connection=connection)
 
 
 def _connected(
     config: AgentConfig, registry: CollectorRegistry, clock: Clock
-) -> AbstractAsyncContextManager[KubeClients]:
+) -> AbstractAsyncContextManager[Connection]:
     # What this loads is large; an agent that stands alone does without.
-    from nodeagent.kube.connect import ClientSettings, open_clients
+    from nodeagent.kube.connect import ClientSettings, open_connection
+    from nodeagent.kube.credentials.certificates import CertificateSettings
 
     requests, events = config.api_limits, config.event_limits
     settings = ClientSettings(
@@ -86,9 +93,18 @@ def _connected(
         event_burst=events.burst,
         heartbeat_timeout=config.heartbeat_timeout,
     )
-    return open_clients(
+    bootstrap = str(config.bootstrap_kubeconfig)
+    certificates = CertificateSettings(
+        node_name=config.effective_node_name,
+        kubeconfig=Path(config.kubeconfig),
+        cert_dir=config.certificates_dir,
+        bootstrap_kubeconfig=Path(bootstrap) if bootstrap else None,
+        rotate=config.rotate_certificates,
+    )
+    return open_connection(
         Path(config.kubeconfig),
         settings=settings,
+        certificates=certificates,
         registry=registry,
         clock=clock,
         proxy_for=environment_proxy,

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ class KubeConfig:
             msg = f"{self.source}: {error}"
             raise AccessError(msg, draft.files, passing=error.passing) from error
 
-    def _read(self) -> _Draft:
+    def _read(self, now: datetime) -> _Draft:
         watched = (self._path,) if self._rotated is None else (self._path, self._rotated)
         before = signature(watched)
         document = read_document(self._path)
@@ -102,7 +103,7 @@ class KubeConfig:
             user = named(document, "users", context["user"], "user")
         base = Path(os.path.abspath(self._path)).parent  # noqa: PTH100 - links stay
         if self._rotated is not None and has_certificate(user):
-            self._prefer_rotated(user, self._rotated)
+            _prefer_rotated(user, self._rotated, now)
         for name, section in (("cluster", cluster), ("user", user)):
             for key in _FILES[name]:
                 if section.get(key):
@@ -116,17 +117,6 @@ class KubeConfig:
         files = (*watched, *paths)
         return _Draft(cluster, user, base, files, before + signature(paths), library())
 
-    def _prefer_rotated(self, user: dict[str, Any], rotated: Path) -> None:
-        """Use the certificate that rotation has left, if it is good."""
-        try:
-            validity = validity_of(rotated.read_bytes())
-        except OSError:
-            return
-        if validity is not None and self._clock.now() < validity.ends:
-            for key in ("client-certificate", "client-key"):
-                user.pop(f"{key}-data", None)
-                user[key] = str(rotated)
-
     async def cluster(self) -> dict[str, Any]:
         """The cluster as the file describes it, with absolute paths.
 
@@ -137,7 +127,7 @@ class KubeConfig:
 
     async def _draft(self) -> _Draft:
         try:
-            return await to_thread.run_sync(self._read)
+            return await to_thread.run_sync(self._read, self._clock.now())
         except AccessError as error:
             msg = f"{self.source}: {error}"
             raise AccessError(msg, error.files or (self._path,)) from error
@@ -226,6 +216,18 @@ class _Draft:
     files: tuple[Path, ...]
     signature: Signature
     library: Library
+
+
+def _prefer_rotated(user: dict[str, Any], rotated: Path, now: datetime) -> None:
+    """Use the certificate that rotation has left, if it is good."""
+    try:
+        validity = validity_of(rotated.read_bytes())
+    except OSError:
+        return
+    if validity is not None and now < validity.ends:
+        for key in ("client-certificate", "client-key"):
+            user.pop(f"{key}-data", None)
+            user[key] = str(rotated)
 
 
 def _with(user: dict[str, Any], given: PluginCredentials) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def _source(
         return InCluster()
     rotated = None
     if certificates is not None and certificates.rotate:
-        rotated = CertificateStore(certificates.cert_dir).current
+        rotated = CertificateStore(certificates.cert_dir.absolute()).current
     return KubeConfig(Path(given), rotated=rotated, clock=clock)
 
 

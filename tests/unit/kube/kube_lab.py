@@ -72,7 +72,7 @@ def _peer(request: web.Request) -> str:
 async def api_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[Api]:
     """A server on a port of its own."""
     app = web.Application(client_max_size=64 * 1024**2)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)
     found: list[Api] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -126,7 +126,8 @@ class ClientCertificates:
         self._client = client
         self._open_client = open_client
         self._clock = clock
-        self._store = CertificateStore(settings.cert_dir)
+        # The kubeconfig will name a file in it, and counts relative paths from its own directory.
+        self._store = CertificateStore(settings.cert_dir.absolute())
         self._metrics = CertificateMetrics(registry, self._seconds_left)
         self._planned: tuple[Validity, datetime] | None = None
         self._failures = 0
@@ -177,6 +178,9 @@ class ClientCertificates:
             await attempt()
         except (SigningError, AccessError, KubeError, OSError) as error:
             await self._failed(str(error), refused=isinstance(error, SigningError) and error.final)
+        except Exception as error:  # noqa: BLE001 - the node goes on with what it has
+            log.fault("certificate_fault", error)
+            await self._failed(type(error).__name__, refused=False)
         else:
             self._failures, self.problem, self._keeper.waiting_for = 0, "", ""
 
@@ -206,7 +210,9 @@ class ClientCertificates:
                 await to_thread.run_sync(self._store.forget_key)
             raise
         if next_step(self._situation()) is Step.BOOTSTRAP:
-            await to_thread.run_sync(self._take_first, certificate, request.key, cluster)
+            pair = certificate, request.key
+            now = self._clock.now()
+            await to_thread.run_sync(self._take_first, *pair, cluster, now)
             await self._use(certificate)
         await to_thread.run_sync(self._store.forget_key)
 
@@ -256,8 +262,10 @@ class ClientCertificates:
     def _next_request(self) -> SigningRequest:
         return signing_request(new_key(), self._settings.node_name)
 
-    def _take_first(self, certificate: bytes, key: bytes, cluster: Mapping[str, Any]) -> None:
-        self._store.save(certificate, key, self._clock.now())
+    def _take_first(
+        self, certificate: bytes, key: bytes, cluster: Mapping[str, Any], now: datetime
+    ) -> None:
+        self._store.save(certificate, key, now)
         write_node_kubeconfig(self._settings.kubeconfig, cluster, self._store.current)
 
     def _seconds_left(self) -> float:
