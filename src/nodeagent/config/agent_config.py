@@ -138,7 +138,7 @@ class AgentConfig(NodeOptions):
     evented_relist_period: float = 1.0
     fast_relist_period: float = 0.2
     relist_threshold: float = 180.0
-    inspection_concurrency: int = 16
+    inspection_concurrency: int = 32
     inspection_timeout: float = 30.0
     runtime_request_timeout: float = 120.0
     serialize_image_pulls: bool | None = None

@@ -32,7 +32,7 @@ class PlegSettings:
     fast_period: float = 0.2
     active_for: float = 5.0
     threshold: float = 180.0
-    concurrency: int = 16
+    concurrency: int = 32
     patience: float = 5.0
     inspect_timeout: float = 30.0
     list_timeout: float = 120.0
