@@ -76,8 +76,9 @@ def encode(value: Any) -> bytes:
 
 
 def to_builtins(value: Any) -> Any:
-    """Turn an object into dicts, lists and JSON scalars."""
-    return msgspec.to_builtins(value, enc_hook=enc_hook)
+    """Turn an object into dicts, lists and JSON scalars, as they would come back from JSON."""
+    # msgspec's own function leaves tuples as they are.
+    return msgspec.json.decode(_encoder.encode(value))
 
 
 def without_nulls(value: Any) -> Any:

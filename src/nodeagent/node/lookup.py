@@ -41,6 +41,11 @@ class NodeLookup:
             return informed
         return informed if _version(informed) >= _version(answered) else answered
 
+    @property
+    def informed(self) -> bool:
+        """Whether a watch sees the Node."""
+        return self._informed() is not None
+
     def any_node(self) -> Node | None:
         """The same; as long as the API server has none, what this machine would say."""
         return self.node() or self._local

@@ -5,6 +5,7 @@ Rows and their tests: docs/behaviour/node.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -58,6 +59,8 @@ class NodeManager:
         journal: flight recorder.
         metrics: told of registration; None for none.
         set_pod_cidr: told the addresses of pods (``PodCidr(runtime, journal).set``).
+        changed: gives an event that is set when readiness may have flipped, and a new one the
+            next time (``lambda: runtime_state.changed``); None for none.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class NodeManager:
         journal: Journal,
         metrics: NodeMetrics | None = None,
         set_pod_cidr: SetPodCidr = no_pod_cidr,
+        changed: Callable[[], anyio.Event] | None = None,
     ) -> None:
         options = gatherer.options
         self._clients = clients
@@ -79,6 +83,7 @@ class NodeManager:
         self._clock = clock
         self._journal = journal
         self._metrics = metrics
+        self._changed = changed
         self._period = options.node_status_update_frequency
         self._trouble = ""
         self._woken = anyio.Event()
@@ -108,8 +113,14 @@ class NodeManager:
         )
 
     def wake(self) -> None:
-        """Look now whether there is something to report: a condition has flipped."""
+        """Do now what is done next: a condition has flipped, or the server is back."""
         self._woken.set()
+
+    def node_changed(self) -> None:
+        """A watch has seen the Node change, come or go; one that is gone is made again soon."""
+        if self.registered and not self._lookup.informed:
+            self._lookup.forget()
+            self.wake()
 
     @property
     def trouble(self) -> str:
@@ -121,6 +132,8 @@ class NodeManager:
         task_status.started()
         began = anyio.current_time()
         async with anyio.create_task_group() as tasks:
+            if self._changed is not None:
+                tasks.start_soon(self._follow, self._changed)
             await self._exist()
             tasks.start_soon(self.lease.run)
             while True:
@@ -133,6 +146,11 @@ class NodeManager:
                 if self._metrics is not None and self._reported_ready():
                     self._metrics.ready()
                 await self._pause(began + _FAST_PHASE)
+
+    async def _follow(self, changed: Callable[[], anyio.Event]) -> None:
+        while True:
+            await changed().wait()
+            self.wake()
 
     async def _pause(self, fast_until: float) -> None:
         """Wait for the next round; shortly after the start, for readiness above all."""
@@ -171,7 +189,9 @@ class NodeManager:
                 self._cannot(error)
             else:
                 break
-            await anyio.sleep(jitter(wait))
+            with anyio.move_on_after(jitter(wait)):
+                await self._woken.wait()
+            self._woken = anyio.Event()
             wait = min(wait * 2, _LONGEST_WAIT)
         self._lookup.observe(node)
         self._trouble, self.registered = "", True

@@ -20,6 +20,8 @@ from nodeagent.model import RuntimeFeatures
 log = Log("runtime_state")
 
 NETWORK_UNKNOWN: Final = "network state unknown"
+NEVER_CHECKED: Final = "container runtime status check may not have completed yet"
+DOWN: Final = "container runtime is down"
 _NO_FEATURES: Final = RuntimeFeatures()
 
 
@@ -85,7 +87,7 @@ class RuntimeState:
         self._since: float | None = None
         self._was_ready = False
         self.changed = anyio.Event()
-        """Set, and replaced, each time readiness changes."""
+        """Set, and replaced, each time readiness or that of the network changes."""
         self.features = _NO_FEATURES
         """What the runtime said last that it can do, when it was ready."""
 
@@ -124,6 +126,8 @@ class RuntimeState:
     def _note_network(self, cause: str) -> None:
         if cause and (self._network_since is None or not self._network_error):
             self._network_since = anyio.current_time()
+        if bool(cause) != bool(self._network_error):
+            self._tell()
         if cause != self._network_error:
             what = "NetworkNotReady" if cause else "NetworkReady"
             if cause:
@@ -160,10 +164,13 @@ class RuntimeState:
             log.info("runtime_ready")
         else:
             log.warning("runtime_not_ready", cause=causes)
-        self.changed.set()
-        self.changed = anyio.Event()
+        self._tell()
         if ready and self.on_ready is not None:
             self.on_ready()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
 
     @property
     def ready(self) -> bool:
@@ -180,9 +187,9 @@ class RuntimeState:
         found = []
         now = anyio.current_time()
         if self._last_good is None:
-            found.append("container runtime status check may not have completed yet")
+            found.append(NEVER_CHECKED)
         elif not self.ready and now - self._last_good >= self._staleness:
-            found.append("container runtime is down")
+            found.append(DOWN)
         if self._poll_error and self._since is not None:
             age = now - self._since
             found.append(f"no answer to Status for {age:.0f}s: {self._poll_error}")
@@ -197,9 +204,9 @@ class RuntimeState:
         """
         found = []
         if self._last_good is None:
-            found.append("container runtime status check may not have completed yet")
+            found.append(NEVER_CHECKED)
         elif anyio.current_time() - self._last_good >= self._staleness:
-            found.append("container runtime is down")
+            found.append(DOWN)
         if found and self._poll_error:
             found.append(f"no answer to Status: {self._poll_error}")
         if self._runtime_error:

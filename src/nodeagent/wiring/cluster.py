@@ -131,7 +131,12 @@ def build_cluster(
     )
     objects.node.subscribe(telling.mirrors.node_changed)
     manager = node_manager(link, ring.lookup, node)
-    retries = [telling.retry_now, *(informer.retry_now for informer in objects.informers)]
+    objects.node.subscribe(manager.node_changed)
+    retries = [
+        telling.retry_now,
+        manager.wake,
+        *(informer.retry_now for informer in objects.informers),
+    ]
     retries += [source.retry_now for source in ring.sources if isinstance(source, ApiSource)]
     link.reach.on_return.extend(retries)
     services: tuple[Service, ...] = (

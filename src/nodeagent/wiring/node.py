@@ -65,6 +65,7 @@ def node_manager(link: ClusterLink, lookup: NodeLookup, side: NodeSide) -> NodeM
         journal=side.journal,
         metrics=NodeMetrics(side.registry, side.config.effective_node_name),
         set_pod_cidr=PodCidr(side.runtime, side.journal).set,
+        changed=lambda: side.state.changed,
     )
 
 

@@ -2,16 +2,19 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from nodeagent.api import Pod
-from nodeagent.api.codec import convert, to_builtins
+from nodeagent.api.codec import convert, enc_hook
 from nodeagent.api.defaults import set_defaults
 from nodeagent.api.images import ImageName, default_pull_policy, parse_image
 
 
 def _defaulted(spec: dict[str, Any]) -> dict[str, Any]:
-    result = to_builtins(set_defaults(convert({"spec": spec}, Pod)))["spec"]
+    result = msgspec.to_builtins(set_defaults(convert({"spec": spec}, Pod)), enc_hook=enc_hook)[
+        "spec"
+    ]
     assert isinstance(result, dict)
     return result
 

@@ -219,3 +219,8 @@ def test_importing_the_types_loads_no_parser_and_no_event_loop() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
+
+
+def test_plain_values_are_those_of_json() -> None:
+    plain = to_builtins(api.Pod(metadata=api.ObjectMeta(finalizers=("a", "b"))))
+    assert plain["metadata"]["finalizers"] == ["a", "b"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -108,7 +108,11 @@ class Bed:
     """One node and its API server."""
 
     def __init__(
-        self, store: ApiStore | None = None, machine: MachineInfo | None = MACHINE, **options: Any
+        self,
+        store: ApiStore | None = None,
+        machine: MachineInfo | None = MACHINE,
+        changed: Callable[[], anyio.Event] | None = None,
+        **options: Any,
     ) -> None:
         self.store = store or ApiStore()
         self.client = StoreClient(self.store)
@@ -116,7 +120,9 @@ class Bed:
         self.world = World()
         self.events = Events()
         self.journal = Journal()
-        self.lookup = NodeLookup()
+        self.seen: Node | None = None
+        """What a watch sees."""
+        self.lookup = NodeLookup(lambda: self.seen)
         self.cidrs: list[str] = []
         config = AgentConfig(node_name="n1", **options)
         gatherer = NodeGatherer("n1", config, machine, "fake", self.world.inputs())
@@ -128,6 +134,7 @@ class Bed:
             clock=LoopClock(),
             journal=self.journal,
             set_pod_cidr=self.set_pod_cidr,
+            changed=changed,
         )
 
     async def set_pod_cidr(self, cidr: str) -> bool:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
-from tests.unit.node.node_bed import Bed
+from tests.unit.node.node_bed import MACHINE, Bed, LoopClock
 
+from nodeagent.api.codec import convert
 from nodeagent.api.meta import ObjectMeta
 from nodeagent.api.node import Node, NodeStatus, Taint
+from nodeagent.journal import Journal
 from nodeagent.kube import ApiError
+from nodeagent.node.lease import LeaseKeeper, owned
+from nodeagent.node.lookup import NodeLookup
+from nodeagent.node.status_reporter import Schedule
+from nodeagent.testing.api_client import StoreClient
 from nodeagent.testing.api_store import ApiStore
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +27,7 @@ def denied(status: int = 403, reason: str = "Forbidden") -> ApiError:
     return ApiError(status, reason, f"{reason} it is")
 
 
-async def test_a_machine_becomes_a_node() -> None:
+async def test_nr2_nl1_a_machine_becomes_a_node() -> None:
     bed = Bed(
         node_labels={"team": "a"},
         register_with_taints=(Taint(key="k", value="v", effect="NoSchedule"),),
@@ -48,7 +55,7 @@ async def test_a_machine_becomes_a_node() -> None:
     assert (bed.count("POST", "nodes$"), bed.count("GET", "nodes")) == (1, 0)
 
 
-async def test_a_node_that_is_there_as_it_should_be_is_only_read() -> None:
+async def test_nr4_a_node_that_is_there_as_it_should_be_is_only_read() -> None:
     store = ApiStore()
     async with Bed(store).running():
         await anyio.sleep(1)
@@ -61,7 +68,7 @@ async def test_a_node_that_is_there_as_it_should_be_is_only_read() -> None:
     assert (store.count("POST", "nodes$"), store.count("GET", "nodes/")) == (2, 1)
 
 
-async def test_an_existing_node_is_mended_in_one_patch_and_keeps_what_people_gave_it() -> None:
+async def test_nr4_an_existing_node_is_mended_in_one_patch_and_keeps_what_people_gave_it() -> None:
     store = ApiStore()
     labels = {"kubernetes.io/hostname": "other", "people": "yes", "beta.kubernetes.io/os": "bsd"}
     store.create(Node(metadata=ObjectMeta(name="n1", labels=labels, annotations={"mine": "1"})))
@@ -80,7 +87,7 @@ async def test_an_existing_node_is_mended_in_one_patch_and_keeps_what_people_gav
         assert node.spec.provider_id == ""
 
 
-async def test_a_server_that_does_not_answer_is_asked_again_ever_more_slowly() -> None:
+async def test_nr6_a_server_that_does_not_answer_is_asked_again_ever_more_slowly() -> None:
     bed = Bed()
     bed.client.cut()
     async with bed.running():
@@ -96,7 +103,7 @@ async def test_a_server_that_does_not_answer_is_asked_again_ever_more_slowly() -
     assert len(failures) == 1
 
 
-async def test_who_may_not_make_a_node_takes_the_one_that_is_there() -> None:
+async def test_nr5_who_may_not_make_a_node_takes_the_one_that_is_there() -> None:
     store = ApiStore()
     store.create(Node(metadata=ObjectMeta(name="n1")))
     store.refuse("POST", "nodes$", denied(), times=100)
@@ -107,7 +114,7 @@ async def test_who_may_not_make_a_node_takes_the_one_that_is_there() -> None:
     assert store.count("POST", "nodes$") == 1
 
 
-async def test_what_is_not_permitted_is_said_with_the_remedy() -> None:
+async def test_nr6_what_is_not_permitted_is_said_with_the_remedy() -> None:
     store = ApiStore()
     store.refuse("POST", "nodes$", denied(), times=100)
     bed = Bed(store)
@@ -116,7 +123,7 @@ async def test_what_is_not_permitted_is_said_with_the_remedy() -> None:
         assert "allow this user to get, create and patch nodes" in bed.manager.trouble
 
 
-async def test_a_node_that_others_make_is_waited_for() -> None:
+async def test_nr7_a_node_that_others_make_is_waited_for() -> None:
     bed = Bed(register_node=False)
     async with bed.running():
         await anyio.sleep(30)
@@ -128,7 +135,7 @@ async def test_a_node_that_others_make_is_waited_for() -> None:
         assert bed.node().metadata.labels["kubernetes.io/arch"] == "amd64"
 
 
-async def test_a_node_that_somebody_deletes_is_made_again_with_its_lease() -> None:
+async def test_nr8_nl7_a_node_that_somebody_deletes_is_made_again_with_its_lease() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(2)
@@ -142,7 +149,7 @@ async def test_a_node_that_somebody_deletes_is_made_again_with_its_lease() -> No
         assert [o["uid"] for o in lease["metadata"]["ownerReferences"]] == [node.metadata.uid]
 
 
-async def test_readiness_is_reported_soon_after_the_start() -> None:
+async def test_np5_readiness_is_reported_soon_after_the_start() -> None:
     bed = Bed()
     bed.world.errors = ["container runtime status check may not have completed yet"]
     async with bed.running():
@@ -155,7 +162,7 @@ async def test_readiness_is_reported_soon_after_the_start() -> None:
     assert "NodeReady" in bed.events.reasons
 
 
-async def test_at_rest_there_is_a_lease_each_ten_seconds_and_a_patch_each_five_minutes() -> None:
+async def test_np2_nl2_at_rest_leases_come_each_ten_seconds_and_patches_each_five_minutes() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(600)
@@ -167,7 +174,7 @@ async def test_at_rest_there_is_a_lease_each_ten_seconds_and_a_patch_each_five_m
     assert bed.client.drops == 0
 
 
-async def test_a_flip_is_reported_in_the_next_round_or_when_the_manager_is_woken() -> None:
+async def test_np1_np8_a_flip_is_reported_in_the_next_round_or_when_the_manager_is_woken() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(200)
@@ -182,7 +189,7 @@ async def test_a_flip_is_reported_in_the_next_round_or_when_the_manager_is_woken
     assert bed.events.reasons[-2:] == ["NodeNotReady", "NodeReady"]
 
 
-async def test_flips_are_told_once_while_the_server_is_away() -> None:
+async def test_nk7_np4_flips_are_told_once_while_the_server_is_away() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(200)
@@ -201,7 +208,7 @@ async def test_flips_are_told_once_while_the_server_is_away() -> None:
     assert bed.client.drops > 0
 
 
-async def test_a_hanging_runtime_holds_up_no_status() -> None:
+async def test_ns12_a_hanging_runtime_holds_up_no_status() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(200)
@@ -211,7 +218,7 @@ async def test_a_hanging_runtime_holds_up_no_status() -> None:
         assert bed.condition("Ready").status == "False"
 
 
-async def test_conditions_labels_and_resources_of_others_stay() -> None:
+async def test_nk5_nc4_conditions_labels_and_resources_of_others_stay() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(1)
@@ -230,7 +237,7 @@ async def test_conditions_labels_and_resources_of_others_stay() -> None:
         assert str(node.status.allocatable["example.com/dongle"]) == "4"
 
 
-async def test_pod_addresses_go_to_the_runtime_and_are_a_change() -> None:
+async def test_np7_pod_addresses_go_to_the_runtime_and_are_a_change() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(1)
@@ -244,7 +251,7 @@ async def test_pod_addresses_go_to_the_runtime_and_are_a_change() -> None:
         assert bed.cidrs == ["10.1.0.0/24,fd00::/64"]
 
 
-async def test_volumes_in_use_are_reported_even_when_nothing_is_patched() -> None:
+async def test_np6_ns9_volumes_in_use_are_reported_even_when_nothing_is_patched() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(1)
@@ -259,7 +266,7 @@ async def test_volumes_in_use_are_reported_even_when_nothing_is_patched() -> Non
         assert bed.world.reported[-1] == ("a", "b")
 
 
-async def test_a_conflict_over_the_lease_is_settled_with_a_fresh_one() -> None:
+async def test_nl3_a_conflict_over_the_lease_is_settled_with_a_fresh_one() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(15)
@@ -273,7 +280,7 @@ async def test_a_conflict_over_the_lease_is_settled_with_a_fresh_one() -> None:
         assert lease["spec"]["holderIdentity"] == "n1"
 
 
-async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
+async def test_nl4_a_lease_that_somebody_deletes_is_made_again() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(15)
@@ -282,7 +289,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
         assert bed.store.get("leases", "n1", "kube-node-lease")["spec"]["holderIdentity"] == "n1"
 
 
-async def test_two_failures_in_a_row_drop_the_connections() -> None:
+async def test_nl6_two_failures_in_a_row_drop_the_connections() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(15)
@@ -294,7 +301,7 @@ async def test_two_failures_in_a_row_drop_the_connections() -> None:
         assert bed.client.drops == 3
 
 
-async def test_addresses_are_replaced_as_a_whole() -> None:
+async def test_np3_na5_addresses_are_replaced_as_a_whole() -> None:
     bed = Bed()
     async with bed.running():
         await anyio.sleep(1)
@@ -307,3 +314,188 @@ async def test_addresses_are_replaced_as_a_whole() -> None:
             ("InternalIP", "fd00::2"),
             ("Hostname", "n1"),
         ]
+
+
+async def test_a_deletion_that_a_watch_sees_is_made_good_at_once() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(1)
+        bed.seen = bed.node()
+        bed.manager.node_changed()
+        await anyio.sleep(0.1)
+        uid = bed.seen.metadata.uid
+        bed.store.delete("nodes", "n1")
+        bed.seen = None
+        bed.manager.node_changed()
+        await anyio.sleep(0.1)
+        assert bed.node().metadata.uid != uid
+
+
+async def test_a_server_that_is_back_is_told_at_once() -> None:
+    bed = Bed()
+    bed.client.cut()
+    async with bed.running():
+        await anyio.sleep(60)
+        bed.client.heal()
+        bed.manager.wake()
+        await anyio.sleep(0.1)
+        assert bed.manager.registered
+
+
+async def test_ns6_what_somebody_edits_is_put_right_from_what_a_watch_sees() -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(1)
+
+        def spoil(item: dict[str, Any]) -> None:
+            item["metadata"]["labels"]["kubernetes.io/arch"] = "vax"
+            item["status"]["capacity"]["cpu"] = "1000"
+            item["status"]["addresses"] = []
+
+        bed.store.edit("nodes", "n1", spoil, status=True)
+        bed.seen = bed.node()
+        bed.manager.wake()
+        await anyio.sleep(0.1)
+        node = bed.node()
+        assert node.metadata.labels["kubernetes.io/arch"] == "amd64"
+        assert str(node.status.capacity["cpu"]) == "4"
+        assert [a.address for a in node.status.addresses] == ["10.0.0.1", "n1"]
+
+
+async def test_ns10_ns11_a_reboot_and_a_cordon_are_told_once() -> None:
+    store = ApiStore()
+    async with Bed(store).running():
+        await anyio.sleep(1)
+    machine = replace(MACHINE, boot_id="b2")
+    bed = Bed(store, machine)
+
+    def cordon(item: dict[str, Any]) -> None:
+        item["spec"]["unschedulable"] = True
+
+    store.edit("nodes", "n1", cordon)
+    async with bed.running():
+        await anyio.sleep(100)
+        assert (
+            bed.events.said.count(("Warning", "Rebooted", "Node n1 has been rebooted, boot id: b2"))
+            == 1
+        )
+        assert bed.events.reasons.count("NodeNotSchedulable") == 1
+        assert bed.node().status.node_info.boot_id == "b2"
+
+
+async def test_np8_changes_of_the_runtime_are_followed() -> None:
+    state = State()
+    bed = Bed(changed=lambda: state.changed)
+    async with bed.running():
+        await anyio.sleep(200)
+        bed.world.errors = ["container runtime is down"]
+        state.tell()
+        await anyio.sleep(0.05)
+        assert bed.condition("Ready").status == "False"
+
+
+class State:
+    def __init__(self) -> None:
+        self.changed = anyio.Event()
+
+    def tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+def test_np2_when_an_unchanged_state_is_reported_again() -> None:
+    shares = iter([0.0, 0.5, 0.9])
+    schedule = Schedule(300, lambda: next(shares))
+    assert schedule.due(changed=False, now=0)
+    schedule.reported(changed=False, now=0)
+    assert not schedule.due(changed=False, now=149)
+    assert schedule.due(changed=False, now=150)
+    schedule.reported(changed=False, now=150)
+    assert not schedule.due(changed=False, now=449)
+    assert schedule.due(changed=False, now=450)
+    assert schedule.due(changed=True, now=200)
+    schedule.reported(changed=True, now=450)
+    assert schedule.due(changed=False, now=750)
+    schedule.reported(changed=True, now=750)
+    assert not schedule.due(changed=False, now=1169)
+    assert schedule.due(changed=False, now=1170)
+
+
+def test_the_newest_of_two_nodes_counts_whoever_told_it() -> None:
+    def node(version: str, uid: str = "u") -> Node:
+        return Node(metadata=ObjectMeta(name="n1", uid=uid, resource_version=version))
+
+    seen: list[Node | None] = [None]
+    lookup = NodeLookup(lambda: seen[0])
+    assert lookup.node() is lookup.any_node() is None
+    lookup.set_local(node(""))
+    assert lookup.node() is None
+    assert lookup.any_node() == node("")
+    lookup.observe(node("5"))
+    assert lookup.node() == node("5")
+    seen[0] = node("4")
+    assert lookup.node() == node("5")
+    seen[0] = node("10")
+    assert lookup.node() == node("10")
+    seen[0] = node("1", "other")
+    assert lookup.node() == node("1", "other")
+    lookup.forget()
+    seen[0] = None
+    assert lookup.node() is None
+    alone = NodeLookup(standalone=True)
+    alone.set_local(node(""))
+    assert alone.node() == alone.any_node() == node("")
+
+
+def test_the_owner_of_a_lease_is_the_node_of_now() -> None:
+    """NL7."""
+    bare = owned(ObjectMeta(name="n1"), "n1", "")
+    assert bare.owner_references == ()
+    first = owned(bare, "n1", "u1")
+    assert [(o.kind, o.uid, o.controller) for o in first.owner_references] == [("Node", "u1", None)]
+    assert owned(first, "n1", "") is first
+    assert owned(first, "n1", "u1") is first
+    assert [o.uid for o in owned(first, "n1", "u2").owner_references] == ["u2"]
+
+
+@pytest.mark.parametrize("failing", ["cut", "fall_silent"])
+async def test_nl4_a_lease_is_renewed_again_when_the_server_is_back(failing: str) -> None:
+    bed = Bed()
+    async with bed.running():
+        await anyio.sleep(60)
+        getattr(bed.client, failing)()
+        await anyio.sleep(90)
+        assert bed.client.drops > 0
+        bed.client.heal()
+        before = bed.store.get("leases", "n1", "kube-node-lease")["spec"]["renewTime"]
+        await anyio.sleep(25)
+        after = bed.store.get("leases", "n1", "kube-node-lease")["spec"]["renewTime"]
+        assert after > before
+
+
+async def test_nl5_a_lease_waits_for_its_node() -> None:
+    store = ApiStore()
+    journal = Journal()
+    client = StoreClient(store)
+    lookup = NodeLookup()
+    keeper = LeaseKeeper(
+        client,
+        "n1",
+        40,
+        lookup.node,
+        clock=LoopClock(),
+        journal=journal,
+        heartbeat_failed=client.drop_connections,
+        timeout=10,
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(keeper.run)
+        await anyio.sleep(50)
+        assert store.all("leases") == []
+        store.create(Node(metadata=ObjectMeta(name="n1")))
+        lookup.observe(convert(store.get("nodes", "n1"), Node))
+        await anyio.sleep(11)
+        (lease,) = store.all("leases")
+        assert lease["spec"]["leaseDurationSeconds"] == 40
+        assert lease["spec"]["renewTime"].endswith("Z")
+        tasks.cancel_scope.cancel()

@@ -281,3 +281,12 @@ async def test_g13_what_the_runtime_can_do_is_kept_and_told_when_it_changes() ->
         assert setup.state.features == can
     told = [r.fields for r in setup.journal.select() if r.what == "RuntimeFeatures"]
     assert told == [{"handlers": ["kata"]}]
+
+
+async def test_who_waits_for_changes_hears_of_the_network_too() -> None:
+    """node.md, NP8."""
+    async with running(Setup()) as setup:
+        changed = setup.state.changed
+        setup.runtime.answer = RuntimeInfo(network_error="no network")
+        await anyio.sleep(6)
+        assert changed.is_set()
