@@ -1,7 +1,7 @@
 """What the containers of a pod need together, resource by resource."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from nodeagent.api.container import Container
 from nodeagent.api.pod import PodSpec
@@ -9,6 +9,9 @@ from nodeagent.api.quantity import Quantity
 
 Amounts = dict[str, Quantity]
 """Quantities by resource name."""
+
+_OF_PODS: Final = ("cpu", "memory")
+"""Resources that a pod can name for all of its containers together, beside huge pages."""
 
 
 def is_sidecar(init_container: Container) -> bool:
@@ -35,6 +38,20 @@ def aggregate(spec: PodSpec, kind: Literal["requests", "limits"]) -> Amounts:
             own = add_amounts((own, sidecars))
         peak = _larger(peak, own)
     return _larger(total, peak)
+
+
+def pod_requests(spec: PodSpec) -> Amounts:
+    """Return what the pod as a whole requests, as schedulers count it.
+
+    Amounts that the pod names for itself stand in for those of its containers; what it costs
+    beside its containers comes on top.
+    """
+    total = aggregate(spec, "requests")
+    if spec.resources is not None:
+        for name, quantity in spec.resources.requests.items():
+            if name in _OF_PODS or name.startswith("hugepages-"):
+                total[name] = quantity
+    return add_amounts((total, spec.overhead)) if spec.overhead else total
 
 
 def add_amounts(several: Iterable[Mapping[str, Quantity]]) -> Amounts:

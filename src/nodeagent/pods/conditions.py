@@ -18,6 +18,7 @@ READY: Final = "Ready"
 CONTAINERS_READY: Final = "ContainersReady"
 READY_TO_START: Final = "PodReadyToStartContainers"
 RESTARTING: Final = "AllContainersRestarting"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
 RESTART_STARTED: Final = "RestartAllContainersStarted"
 OWNED: Final = frozenset(
     {POD_SCHEDULED, INITIALIZED, READY, CONTAINERS_READY, READY_TO_START, RESTARTING}
@@ -63,7 +64,10 @@ def compute_conditions(
     generation = pod.metadata.generation
     known = {s.name: s for s in (*statuses, *init_statuses)}
     ready, containers_ready = readiness_conditions(pod, phase, known)
-    foreign = tuple(c for c in pod.status.conditions if c.type not in OWNED)
+    foreign = [c for c in pod.status.conditions if c.type not in OWNED]
+    if (disrupted := find(old, DISRUPTION_TARGET)) is not None:
+        # The agent's own word counts until the API has it too; others may say it as well.
+        foreign = [*(c for c in foreign if c.type != DISRUPTION_TARGET), disrupted]
     return (
         *foreign,
         condition(

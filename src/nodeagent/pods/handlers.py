@@ -6,10 +6,10 @@ docs/behaviour/workers.md, "Handlers".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 
@@ -18,6 +18,7 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import ContainerID, PodUID, ProbeKind, ProbeResult, ProbeUpdate, UpdateType
 from nodeagent.pods.active_pods import ActivePods
+from nodeagent.pods.admission import Admission, Held
 from nodeagent.pods.conditions import READY, compute_conditions, find
 from nodeagent.pods.dead_containers import KEPT, containers_to_remove
 from nodeagent.pods.manager import PodManager, is_mirror, is_terminal, pod_source, pod_uid
@@ -28,6 +29,7 @@ from nodeagent.pods.protocols import (
     PodStatusStore,
     ProbeResultSink,
 )
+from nodeagent.pods.rejection import Rejection, counted_as
 from nodeagent.pods.sources_ready import SourcesReady
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.worker_updates import UpdatePodOptions
@@ -38,25 +40,15 @@ log = Log("pods.handlers")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why a pod may not run on this node; ``reason`` is a CamelCase word."""
-
-    reason: str
-    message: str
-
-
-class Admission(Protocol):
-    """Decides whether a new pod may run."""
+class AdmitAll:
+    """Lets every pod run."""
 
     def __call__(self, pod: Pod, active: Sequence[Pod]) -> Rejection | None:
-        """None to let it run. ``active`` are the other pods that hold resources."""
-        ...
+        """Let it run."""
+        return None
 
-
-def admit_all(pod: Pod, active: Sequence[Pod]) -> Rejection | None:
-    """Let every pod run."""
-    return None
+    def forget(self, pod: Pod) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +69,7 @@ class HandlerHooks:
 
     wake_housekeeping: Callable[[], None]
     remove_dead: Callable[[PodUID, ContainerID], bool]
-    admit: Admission = admit_all
+    admit: Admission = field(default_factory=AdmitAll)
     record: EventRecorder | None = None
     probes: ProbeResultSink | None = None
     past_deadline: Callable[[Pod], bool] | None = None
@@ -124,6 +116,7 @@ class PodHandlers:
         self._journal = journal
         self._metrics = metrics
         self._active = ActivePods(manager, workers, statuses)
+        self._held: set[PodUID] = set()
 
     # -- the six ---------------------------------------------------------------------------
 
@@ -133,9 +126,8 @@ class PodHandlers:
             self._manager.add(pod)
             if is_mirror(pod):
                 self._update_of_mirror(pod)
-            elif self._admitted(pod):
-                self._metrics.containers_per_pod.observe(len(pod.spec.containers))
-                self._tell(UpdateType.CREATE, pod)
+            else:
+                self._admit(pod)
 
     def handle_pod_updates(self, pods: Sequence[Pod]) -> None:
         """Changed pods, and pods whose graceful deletion was asked for; no new admission."""
@@ -154,7 +146,9 @@ class PodHandlers:
             self._manager.remove(pod)
             if is_mirror(pod):
                 self._update_of_mirror(pod)
-            elif self._may_remove(pod):
+                continue
+            self._let_go(pod)
+            if self._may_remove(pod):
                 self._tell(UpdateType.KILL, pod)
 
     def handle_pod_reconcile(self, pods: Sequence[Pod]) -> None:
@@ -177,6 +171,19 @@ class PodHandlers:
     def handle_pod_cleanups(self) -> None:
         """Housekeeping is due; a service does it, because it asks the runtime."""
         self._hooks.wake_housekeeping()
+
+    # -- held pods -------------------------------------------------------------------------
+
+    @property
+    def held(self) -> Collection[PodUID]:
+        """Pods that are wanted and have no worker, because nothing is decided about them yet."""
+        return self._held
+
+    def admit_again(self, uid: PodUID) -> None:
+        """A pod that is held can be decided about."""
+        pod = self._manager.get_by_uid(uid)
+        if pod is not None and uid in self._held:
+            self._admit(pod)
 
     # -- what the loop asks ----------------------------------------------------------------
 
@@ -227,6 +234,10 @@ class PodHandlers:
     # -- how -------------------------------------------------------------------------------
 
     def _tell(self, update_type: UpdateType, pod: Pod) -> None:
+        if pod_uid(pod) in self._held:
+            if self._must_be_judged(pod):
+                return  # it has no worker yet, and whoever decides looks at its newest version
+            self._let_go(pod)
         mirror = self._manager.get_mirror_of(pod)
         self._workers.update_pod(UpdatePodOptions(update_type, pod, mirror))
 
@@ -239,23 +250,40 @@ class PodHandlers:
         self._workers.update_pod(UpdatePodOptions(UpdateType.UPDATE, static, mirror))
         self._hooks.status_wanted(pod_uid(static))
 
-    def _admitted(self, pod: Pod) -> bool:
+    def _admit(self, pod: Pod) -> None:
+        """Let a pod run, reject it, or hold it until more is known."""
         uid = pod_uid(pod)
-        if self._workers.view(uid).termination_requested or is_terminal(pod.status.phase):
-            # Nothing new starts; the worker only has to see it through.
-            return True
-        others = [other for other in self._active.all() if other.metadata.uid != uid]
-        rejection = self._hooks.admit(pod, others)
-        if rejection is None:
-            return True
-        self._reject(pod, rejection)
-        return False
+        if self._must_be_judged(pod):
+            others = [other for other in self._active.all() if other.metadata.uid != uid]
+            verdict = self._hooks.admit(pod, others)
+            if isinstance(verdict, Held):
+                self._held.add(uid)
+                self._journal.record("pods", "AdmissionHeld", uid, verdict.why)
+                return
+            if verdict is not None:
+                self._let_go(pod)
+                self._reject(pod, verdict)
+                return
+        self._let_go(pod)
+        self._metrics.containers_per_pod.observe(len(pod.spec.containers))
+        self._tell(UpdateType.CREATE, pod)
+
+    def _must_be_judged(self, pod: Pod) -> bool:
+        """Whether anything new would start; else a worker only has to see the pod through."""
+        ending = pod.metadata.deletion_timestamp is not None or is_terminal(pod.status.phase)
+        return not ending and not self._workers.view(pod_uid(pod)).termination_requested
+
+    def _let_go(self, pod: Pod) -> None:
+        uid = pod_uid(pod)
+        if uid in self._held:
+            self._held.discard(uid)
+            self._hooks.admit.forget(pod)
 
     def _reject(self, pod: Pod, rejection: Rejection) -> None:
         uid = pod_uid(pod)
         self._journal.record("pods", "Rejected", uid, f"{rejection.reason}: {rejection.message}")
         log.warning("pod_rejected", pod=pod.metadata.name, uid=uid, reason=rejection.reason)
-        self._metrics.admission_rejections.labels(rejection.reason).inc()
+        self._metrics.admission_rejections.labels(counted_as(rejection.reason)).inc()
         if self._hooks.record is not None:
             self._hooks.record(pod, "Warning", rejection.reason, rejection.message)
         status = PodStatus(

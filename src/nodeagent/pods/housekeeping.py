@@ -69,12 +69,14 @@ class HousekeepingHooks:
             under the same UID; raises when something is left.
         sweepers: clean up after orphans (directories, probes...), once all sources are
             ready. One that fails does not keep the others from their turn.
+        held: UIDs of pods that have no worker because nothing is decided about them yet.
         collect_garbage: remove dead containers and sandboxes; is told whether all sources
             are ready. Has its own period.
     """
 
     purge: Callable[[PodUID], Awaitable[None]] | None = None
     sweepers: Sequence[Callable[[Sweep], Awaitable[None]]] = ()
+    held: Callable[[], Collection[PodUID]] = tuple
     collect_garbage: Callable[[bool], Awaitable[None]] | None = None
 
 
@@ -191,7 +193,7 @@ class Housekeeping:
         # Nothing is awaited from here to the end of the plan: it is made from one moment.
         plan = plan_cleanups(
             self._manager.get_pods(),
-            {*known, *self._workers.states()},
+            {*known, *self._workers.states(), *self._hooks.held()},
             runtime,
             self._active.__contains__,
         )

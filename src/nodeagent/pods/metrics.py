@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from nodeagent.pods.worker_state import WorkerPhase
 
@@ -126,6 +128,12 @@ class PodMetrics:
             ["reason"],
             registry=registry,
         )
+        self._preemptions: Tally[str] = Tally()
+        registry.register(_Preemptions(self._preemptions))
+
+    def preempted(self, signal: str) -> None:
+        """A pod has ended to make room for a critical one, in want of this resource."""
+        self._preemptions[signal] += 1
 
     @staticmethod
     def _pods_gauge(name: str, text: str, registry: CollectorRegistry) -> Gauge:
@@ -142,3 +150,26 @@ class PodMetrics:
                 for static in statics:
                     figure = tally[(lifecycle, config, static)]
                     self.working_pods.labels(lifecycle.value, config, static).set(figure)
+
+
+class _Preemptions(Collector):
+    """A counter under the kubelet's name, which lacks the ``_total`` that the library adds."""
+
+    _NAME = "kubelet_preemptions"
+
+    def __init__(self, tally: Mapping[str, int]) -> None:
+        self._tally = tally
+
+    def describe(self) -> Iterable[Metric]:
+        """The name, for the registry."""
+        return [self._family()]
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample for each resource of which there was too little."""
+        family = self._family()
+        for signal, count in self._tally.items():
+            family.add_sample(self._NAME, {"preemption_signal": signal}, count)
+        return [family]
+
+    def _family(self) -> Metric:
+        return Metric(self._NAME, "Pods that ended to make room for critical ones", "unknown")

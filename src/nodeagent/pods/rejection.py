@@ -1,0 +1,54 @@
+"""Why a pod may not run on this node, and what is counted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+UNEXPECTED: Final = "UnexpectedAdmissionError"
+OUT_OF: Final = "OutOf"
+OUT_OF_EXTENDED: Final = "OutOfExtendedResources"
+OTHER: Final = "Other"
+
+COUNTED: Final = frozenset(
+    {
+        "AppArmor",
+        "Evicted",
+        "InvalidNodeInfo",
+        "NodeShutdown",
+        "OutOfcpu",
+        "OutOfephemeral-storage",
+        "OutOfmemory",
+        "OutOfpods",
+        "PodFeatureUnsupported",
+        "PodLevelResourcesNotSupported",
+        "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "SupplementalGroupsPolicyNotSupported",
+        "SysctlForbidden",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "VolumeAttachmentLimitExceeded",
+    }
+)
+"""Reasons that are counted under their own name; there must not be too many different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pod may not run on this node; ``reason`` is a CamelCase word."""
+
+    reason: str
+    message: str
+
+
+def predicate_failed(name: str, text: str) -> Rejection:
+    """A rejection by one of the rules that the scheduler has too."""
+    return Rejection(name, f"Predicate {name} failed: {text}")
+
+
+def counted_as(reason: str) -> str:
+    """The name under which a rejection is counted."""
+    if reason in COUNTED:
+        return reason
+    return OUT_OF_EXTENDED if reason.startswith(OUT_OF) else OTHER
