@@ -58,7 +58,7 @@ class KillPod(Protocol):
 
 async def no_server() -> None:
     """There is nobody to ask."""
-    return None
+    return
 
 
 class AdmissionDesk:
