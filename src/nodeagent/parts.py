@@ -22,6 +22,7 @@ from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import RuntimeState
 from nodeagent.pleg import EventWatch, Pleg, PodCache
+from nodeagent.pods.admission_desk import AdmissionDesk
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.housekeeping import Housekeeping
 from nodeagent.pods.manager import PodManager
@@ -56,6 +57,7 @@ class Parts:
     workers: PodWorkers
     queue: WorkQueue
     housekeeping: Housekeeping
+    admission: AdmissionDesk
     probes: ProbeManager
     dead: DeadContainerRemover
     image_gc: ImageGC
@@ -102,6 +104,7 @@ class Parts:
             await ring.start(self.image_gc.run)
             await ring.start(self.log_rotation.run)
             await ring.start(self.housekeeping.run)
+            await ring.start(self.admission.run)
             await ring.start(self.loop.run)
             await ring.start(self.events.run)
             if self.cluster is not None:

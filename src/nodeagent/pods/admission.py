@@ -78,14 +78,14 @@ class Rules:
     """What is the same for all pods.
 
     Attributes:
-        support: what the machine and its runtime can do.
+        support: tells what the machine and its runtime can do.
         is_critical: whether the node cannot do without a pod.
         qos_class: a pod's class of service.
         first: rules that count before those about the node.
         last: rules that count after them.
     """
 
-    support: Support
+    support: Callable[[], Support]
     is_critical: Callable[[Pod], bool]
     qos_class: Callable[[Pod], str]
     first: tuple[Check, ...] = ()
@@ -122,12 +122,13 @@ def decide(case: Case, rules: Rules, book: RequestBook | None = None) -> Verdict
     if case.node is None:
         rejection = Rejection("InvalidNodeInfo", "Kubelet cannot get node info.")
         return rejection if case.node_is_fresh else AskForNode(rejection)
-    if (unfit := _platform(pod, case.node, rules.support)) is not None:
+    support = rules.support()
+    if (unfit := _platform(pod, case.node, support)) is not None:
         return unfit
     verdict = _placed(case, case.node, rules, book or RequestBook())
     if isinstance(verdict, Rejection | AskForNode):
         return verdict
-    for check in (*_last(rules.support), *rules.last):
+    for check in (*_last(support), *rules.last):
         if (rejection := check(pod)) is not None:
             return rejection
     return verdict

@@ -20,7 +20,7 @@ _STRICT: Final = "Strict"
 _UNCONFINED: Final = "Unconfined"
 _APP_ARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
 _RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
-_HOST_NETWORK_USERS: Final = "UserNamespacesHostNetworkSupport"
+HOST_NETWORK_USERS: Final = "UserNamespacesHostNetworkSupport"
 
 FEATURES: Final = frozenset({_RESTART_ALL})
 """Features that a pod may ask for and that this agent has."""
@@ -98,7 +98,7 @@ def missing_features(pod: Pod, support: Support) -> Rejection | None:
     if may_restart_all(pod):
         asked.add(_RESTART_ALL)
     if pod.spec.host_network and pod.spec.host_users is False:
-        asked.add(_HOST_NETWORK_USERS)
+        asked.add(HOST_NETWORK_USERS)
     if missing := sorted(asked - support.features):
         text = f"Pod requires node features that are not available: {', '.join(missing)}"
         return Rejection("PodFeatureUnsupported", text)

@@ -247,6 +247,8 @@ class PodHandlers:
         if static is None:
             log.debug("mirror_without_pod", mirror=mirror.metadata.name)
             return
+        if pod_uid(static) in self._held:
+            return
         self._workers.update_pod(UpdatePodOptions(UpdateType.UPDATE, static, mirror))
         self._hooks.status_wanted(pod_uid(static))
 

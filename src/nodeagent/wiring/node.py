@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from nodeagent.api.node import Node
 from nodeagent.clock import Clock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
@@ -14,12 +15,14 @@ from nodeagent.duration import format_duration
 from nodeagent.journal import Journal
 from nodeagent.node import EventRecorder, RuntimeState
 from nodeagent.node.addresses import find_addresses
+from nodeagent.node.facts import NodeFacts
 from nodeagent.node.gather import NodeGatherer, NodeInputs
 from nodeagent.node.lookup import NodeLookup
 from nodeagent.node.machine import MachineInfo
 from nodeagent.node.manager import NodeManager
 from nodeagent.node.metrics import NodeMetrics
 from nodeagent.node.pod_cidr import PodCidr
+from nodeagent.node.registering import initial_node
 from nodeagent.pleg import Pleg
 
 
@@ -52,6 +55,17 @@ class NodeSide:
     clock: Clock
     journal: Journal
     registry: CollectorRegistry
+
+
+def local_node(side: NodeSide) -> Node:
+    """The Node as this machine would make it, before anybody has been asked for anything."""
+    facts = NodeFacts(
+        name=side.config.effective_node_name,
+        options=side.config,
+        machine=side.machine,
+        runtime_name=side.runtime_name,
+    )
+    return initial_node(facts, side.clock.now()).node
 
 
 def node_manager(link: ClusterLink, lookup: NodeLookup, side: NodeSide) -> NodeManager:

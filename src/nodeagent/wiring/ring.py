@@ -25,7 +25,7 @@ from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
 from nodeagent.node.machine import MachineInfo
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
-from nodeagent.pods.admission import admission
+from nodeagent.pods.admission_desk import AdmissionDesk
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
 from nodeagent.pods.housekeeping import Housekeeping, HousekeepingHooks
@@ -50,16 +50,16 @@ from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.runtime.metrics import RuntimeMetrics
 from nodeagent.runtime.qos import compute_qos
 from nodeagent.runtime.settings import HostFacts
-from nodeagent.runtime.sysctls import forbidden_sysctl
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
 from nodeagent.volumes import VolumeManager
+from nodeagent.wiring.admission import admission_rules, ask_for_node, runs_here
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
 from nodeagent.wiring.health import health_checks
-from nodeagent.wiring.node import NodeSide
+from nodeagent.wiring.node import NodeSide, local_node
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
 
@@ -236,6 +236,7 @@ def build_parts(
         HousekeepingHooks(
             purge=cleanup.purge,
             sweepers=(cleanup.directories, cleanup.memory, cleanup.unprobe, telling.sweep),
+            held=lambda: handlers.held,
             collect_garbage=cleanup.collect_garbage,
         ),
         journal=journal,
@@ -246,9 +247,16 @@ def build_parts(
     def deadline_passed(pod: Pod) -> bool:
         return past_deadline(pod, statuses.active_for(PodUID(pod.metadata.uid)))
 
-    def sysctl_trouble(pod: Pod) -> str:
-        return forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls)
-
+    desk = AdmissionDesk(
+        admission_rules(host, settings, lambda: runtime_state.features),
+        node=lookup.any_node,
+        ask=ask_for_node(link, config.effective_node_name, lookup),
+        runs_here=runs_here(cache),
+        kill=workers.kill_pod_now,
+        record=events,
+        journal=journal,
+        metrics=metrics,
+    )
     handlers = PodHandlers(
         manager,
         workers,
@@ -259,7 +267,7 @@ def build_parts(
         HandlerHooks(
             wake_housekeeping=housekeeping.wake,
             remove_dead=dead.request,
-            admit=admission({"SysctlForbidden": sysctl_trouble}),
+            admit=desk,
             record=events,
             probes=statuses,
             past_deadline=deadline_passed,
@@ -270,6 +278,7 @@ def build_parts(
         journal=journal,
         metrics=metrics,
     )
+    desk.again = handlers.admit_again
     ring_side = RingSide(
         manager=manager,
         statuses=statuses,
@@ -293,6 +302,7 @@ def build_parts(
         journal=journal,
         registry=registry,
     )
+    lookup.set_local(local_node(node_side))
     cluster = build_cluster(link, sender, telling, ring_side, node_side)
     loop = SyncLoop(
         handlers,
@@ -313,6 +323,7 @@ def build_parts(
         workers=workers,
         queue=queue,
         housekeeping=housekeeping,
+        admission=desk,
         probes=probes,
         dead=dead,
         image_gc=make_image_gc(config, garbage, access),

@@ -30,6 +30,7 @@ NUMBERED = {
     "images.md": (("runtime",), 50),
     "garbage.md": (("runtime", "pods"), 20),
     "probes.md": (("probes", "pods", "node"), 45),
+    "admission.md": (("pods",), 36),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
 }

@@ -54,8 +54,8 @@ def with_room(node: Node, **more: str) -> Node:
     )
 
 
-def needs(name: str = "main", **requests: str) -> Container:
-    return make_container(name, resources=ResourceRequirements(requests=amounts(requests)))
+def needs(container: str = "main", /, **requests: str) -> Container:
+    return make_container(container, resources=ResourceRequirements(requests=amounts(requests)))
 
 
 def asking(name: str = "web", *, static: bool = False, **requests: str) -> Pod:
@@ -103,7 +103,7 @@ def choosy(*terms: NodeSelectorTerm, **spec: Any) -> Pod:
 
 
 RULES = Rules(
-    support=Support(), is_critical=is_critical, qos_class=lambda pod: compute_qos(pod).value
+    support=Support, is_critical=is_critical, qos_class=lambda pod: compute_qos(pod).value
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -105,9 +104,12 @@ def test_ar1_the_pods_own_amounts_stand_in_and_overhead_comes_on_top() -> None:
     ],
 )
 def test_ar2_ar4_ar5_the_first_resource_of_which_there_is_too_little(
-    requests: Mapping[str, str], rejection: Rejection | None
+    requests: dict[str, str], rejection: Rejection | None
 ) -> None:
-    assert judge(asking(**requests), asking("other", cpu="500m", memory="1Ki")) == rejection
+    assert (
+        judge(make_pod("web", needs(**requests)), asking("other", cpu="500m", memory="1Ki"))
+        == rejection
+    )
 
 
 def test_ar2_who_requests_nothing_fits_also_on_a_node_that_is_overfull() -> None:
@@ -124,11 +126,11 @@ def test_ar3_there_is_room_for_so_many_pods() -> None:
 
 def test_ar5_what_this_node_does_not_have_at_all_is_ignored() -> None:
     gpu = "example.com/gpu"
-    assert judge(asking(**{gpu: "1"})) is None
+    pod, other = (make_pod(name, needs(**{gpu: "1"})) for name in ("web", "other"))
+    assert judge(pod) is None
     node = with_room(make_node(), **{gpu: "1"})
-    assert judge(asking(**{gpu: "1"}), node=node) is None
-    other = asking("other", **{gpu: "1"})
-    assert judge(asking(**{gpu: "1"}), other, node=node) == too_little(gpu, 1, 1, 1)
+    assert judge(pod, node=node) is None
+    assert judge(pod, other, node=node) == too_little(gpu, 1, 1, 1)
     assert judge(asking(nonsense="1")) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -91,7 +92,7 @@ def test_ao1_ao3_ao4_the_first_rule_that_objects_counts() -> None:
     late = Rejection("NodeShutdown", "x")
     rules = with_rules(first=(lambda _pod: sysctl,), last=(lambda _pod: late,))
     found = []
-    cures = {
+    cures: dict[str, Callable[[Pod], Pod]] = {
         "SysctlForbidden": lambda p: p,
         "PodOSSelectorNodeLabelDoesNotMatch": lambda p: replace(
             p, metadata=replace(p.metadata, labels={})
@@ -176,7 +177,7 @@ def test_ap3_strict_groups_need_a_runtime_that_has_them() -> None:
         "SupplementalGroupsPolicyNotSupported",
         "SupplementalGroupsPolicy=Strict is not supported in this node",
     )
-    assert judge(pod, rules=with_rules(support=Support(strict_groups=True))) is None
+    assert judge(pod, rules=with_rules(support=lambda: Support(strict_groups=True))) is None
     node = make_node()
     told = replace(node.status, features=NodeFeatures(supplemental_groups_policy=True))
     assert judge(pod, node=replace(node, status=told)) is None
@@ -203,7 +204,7 @@ def test_ap4_a_profile_needs_a_host_with_app_armor(pod: Pod) -> None:
     assert judge(pod) == Rejection(
         "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"
     )
-    assert judge(pod, rules=with_rules(support=Support(app_armor=True))) is None
+    assert judge(pod, rules=with_rules(support=lambda: Support(app_armor=True))) is None
     assert judge(replace(pod, status=PodStatus(phase="Running"))) is None
 
 
@@ -218,7 +219,7 @@ def test_ap5_a_feature_that_this_node_has_not() -> None:
     rule = ContainerRestartRule(action="RestartAllContainers", exit_codes=codes)
     pod = make_pod("web", make_container(restart_policy="Never", restart_policy_rules=(rule,)))
     assert judge(pod) is None
-    assert judge(pod, rules=with_rules(support=Support(features=frozenset()))) == Rejection(
+    assert judge(pod, rules=with_rules(support=lambda: Support(features=frozenset()))) == Rejection(
         "PodFeatureUnsupported",
         "Pod requires node features that are not available: RestartAllContainersOnContainerExits",
     )

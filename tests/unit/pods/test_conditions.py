@@ -302,3 +302,16 @@ def test_ready_is_never_true_without_containers_ready(
     wanted = all_ready and phase not in ("Succeeded", "Failed")
     assert told(found, "ContainersReady")[0] == ("True" if wanted else "False")
     assert told(found, "Ready") == told(found, "ContainersReady")
+
+
+def test_av5_why_a_pod_had_to_go_stays_and_counts_before_what_others_say() -> None:
+    """admission.md, AV5; phase.md, PC9."""
+    ours = PodCondition(type="DisruptionTarget", status="True", reason="TerminationByKubelet")
+    theirs = PodCondition(type="DisruptionTarget", status="False", reason="Other")
+    gate = PodCondition(type="example.com/gate", status="True")
+    pod = replace(make_pod(), status=PodStatus(conditions=(theirs, gate)))
+    shown = compute_conditions(pod, "Failed", (), (), look(), (ours,))
+    assert shown[:2] == (gate, ours)
+    assert [c.type for c in shown].count("DisruptionTarget") == 1
+    shown = compute_conditions(pod, "Running", (), (), look(), ())
+    assert shown[:2] == (theirs, gate)

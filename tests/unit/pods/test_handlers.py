@@ -32,10 +32,10 @@ from nodeagent.model import (
     UpdateType,
 )
 from nodeagent.pods.active_pods import is_active
-from nodeagent.pods.admission import admission
 from nodeagent.pods.dead_containers import DeadContainerRemover, containers_to_remove
-from nodeagent.pods.handlers import HandlerHooks, PodHandlers, Rejection
+from nodeagent.pods.handlers import HandlerHooks, PodHandlers
 from nodeagent.pods.manager import PodManager
+from nodeagent.pods.rejection import Rejection
 from nodeagent.pods.sources_ready import SourcesReady
 from nodeagent.pods.worker_state import view
 from nodeagent.pods.worker_updates import KillOptions, UpdatePodOptions
@@ -56,6 +56,20 @@ class Probes:
 
     def set_container_startup(self, uid: PodUID, container_id: str, *, started: bool) -> None:
         self.said.append(("started", uid, container_id, started))
+
+
+@dataclass
+class Judge:
+    rejected: dict[str, Rejection]
+    asked: list[tuple[str, list[str]]]
+
+    def __call__(self, pod: Pod, active: object) -> Rejection | None:
+        assert isinstance(active, list)
+        self.asked.append((pod.metadata.uid, [p.metadata.uid for p in active]))
+        return self.rejected.get(pod.metadata.uid)
+
+    def forget(self, pod: Pod) -> None:
+        raise AssertionError(pod)
 
 
 @dataclass
@@ -82,7 +96,7 @@ class Desk:
         hooks = HandlerHooks(
             wake_housekeeping=self._wake,
             remove_dead=self._remove,
-            admit=self._admit,
+            admit=Judge(self.rejected, self.asked),
             record=self.rig._record,
             probes=self.probes,
             past_deadline=lambda pod: pod.metadata.uid in self.overdue,
@@ -112,11 +126,6 @@ class Desk:
             return False
         self.removed.append((uid, container_id))
         return True
-
-    def _admit(self, pod: Pod, active: object) -> Rejection | None:
-        assert isinstance(active, list)
-        self.asked.append((pod.metadata.uid, [p.metadata.uid for p in active]))
-        return self.rejected.get(pod.metadata.uid)
 
     def phase(self, uid: str) -> str:
         state = self.rig.workers.state(PodUID(uid))
@@ -182,18 +191,6 @@ async def test_h3_a_pod_that_is_not_admitted_gets_no_worker_and_says_why() -> No
         assert (rig.events[-1].kind, rig.events[-1].reason) == ("Warning", "OutOfcpu")
         assert rig.figure("kubelet_admission_rejections_total", reason="OutOfcpu") == 1.0
         assert desk.handlers.pod_by_uid(PodUID("u2")) is not None
-
-
-def test_h3_the_first_check_that_objects_says_why() -> None:
-    admit = admission(
-        {
-            "NoName": lambda pod: "it has no name" if not pod.metadata.name else "",
-            "NotWeb": lambda pod: "" if pod.metadata.name == "web" else "it is not web",
-        }
-    )
-    assert admit(make_pod("u1", "web"), []) is None
-    assert admit(make_pod("u1", "db"), []) == Rejection("NotWeb", "it is not web")
-    assert admit(make_pod("u1", ""), []) == Rejection("NoName", "it has no name")
 
 
 async def test_h4_a_pod_that_ends_or_has_ended_is_not_asked_about() -> None:
