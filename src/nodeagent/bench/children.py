@@ -205,6 +205,7 @@ async def agent(
         f"--root-dir={base / 'root'}",
         f"--pod-logs-dir={base / 'logs'}",
         f"--hostname-override={NODE}",
+        "--max-pods=5000",
         f"--healthz-port={port}",
         f"--read-only-port={read_only_port}",
         *flags,

@@ -48,7 +48,7 @@ def manifest(
                     "image": image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": list(WAITING),
-                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                    "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}},
                 }
                 for index in range(containers)
             ],

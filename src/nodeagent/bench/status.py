@@ -227,4 +227,5 @@ def _config(base: Path, endpoint: str) -> AgentConfig:
         healthz_port=0,
         image_gc_high_threshold_percent=100,
         make_iptables_util_chains=False,
+        max_pods=5000,
     )
