@@ -25,6 +25,8 @@ class Resource:
         stored: False for what is only asked (reviews).
         upsert: a PUT of what does not exist creates it.
         generations: ``metadata.generation`` counts changes of the spec.
+        selectable: fields that a field selector may name, besides name and namespace; what all
+            servers since Kubernetes 1.20 have.
     """
 
     version: str
@@ -36,6 +38,7 @@ class Resource:
     stored: bool = True
     upsert: bool = False
     generations: bool = False
+    selectable: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -50,7 +53,13 @@ class Resource:
 
 RESOURCES: Final = (
     Resource(
-        "v1", "pods", "Pod", status=True, subresources=("ephemeralcontainers",), generations=True
+        "v1",
+        "pods",
+        "Pod",
+        status=True,
+        subresources=("ephemeralcontainers",),
+        generations=True,
+        selectable=("spec.nodeName", "spec.restartPolicy", "status.phase", "status.podIP"),
     ),
     Resource("v1", "nodes", "Node", namespaced=False, status=True),
     Resource("v1", "namespaces", "Namespace", namespaced=False, status=True),
@@ -176,17 +185,19 @@ def selection(target: Target, query: Mapping[str, str]) -> Selection:
     name = ((("metadata.name", "=", target.name),)) if target.name else ()
     return Selection(
         target.namespace,
-        (*name, *_fields(query.get("fieldSelector", ""))),
+        (*name, *_fields(query.get("fieldSelector", ""), target.resource)),
         tuple(_labels(query.get("labelSelector", ""))),
     )
 
 
-def _fields(text: str) -> tuple[tuple[str, str, str], ...]:
+def _fields(text: str, resource: Resource) -> tuple[tuple[str, str, str], ...]:
     found = []
     for term in filter(None, text.split(",")):
         match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term)
         if match is None:
             raise ApiError(400, "BadRequest", f"invalid field selector {term!r}")
+        if match[1] not in ("metadata.name", "metadata.namespace", *resource.selectable):
+            raise ApiError(400, "BadRequest", f"field label not supported: {match[1]}")
         found.append((match[1], match[2], match[3]))
     return tuple(found)
 

@@ -79,11 +79,11 @@ def watch_objects(
         return None
     client = link.clients.main
     own = {"fieldSelector": f"metadata.name={node_name}"}
-    addressed = {"fieldSelector": "spec.clusterIP!=None"}
     return ClusterObjects(
         node=Informer(client, Node, "Node", Reflected(paths.NODES, "nodes", own, journal)),
+        # All, also those without an address: not every API server can select by it.
         services=Informer(
-            client, Service, "Service", Reflected(paths.SERVICES, "services", addressed, journal)
+            client, Service, "Service", Reflected(paths.SERVICES, "services", {}, journal)
         ),
         runtime_classes=Informer(
             client,

@@ -202,6 +202,8 @@ async def test_selectors_choose(store: ApiStore) -> None:
     assert await names(labelSelector="app in (y,z)") == ["b"]
     assert await names(labelSelector="app=x,!gone") == ["a"]
     assert await names(paths.pods_in("other")) == ["b"]
+    with pytest.raises(ApiError, match=r"field label not supported: spec\.hostname"):
+        await names(fieldSelector="spec.hostname=x")
 
 
 async def _events(client: StoreClient, count: int, **query: str) -> list[tuple[str, str]]:
