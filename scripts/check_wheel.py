@@ -41,6 +41,7 @@ def main() -> int:
         check_content(wheel)
         python = install(wheel, work)
         check_version(python, wheel)
+        check_cluster_libraries(python, work)
         run_pod(python, work)
     sys.stdout.write(f"{wheel.name}: built, installed in a clean environment, ran a pod\n")
     return 0
@@ -76,6 +77,18 @@ def check_version(python: Path, wheel: Path) -> None:
     for command in ([str(python), "-m", "nodeagent"], [str(python.parent / "nodeagent")]):
         said = run(*command, "--version").strip()
         assert said == f"nodeagent {version}", f"{command}: {said!r}"
+
+
+def check_cluster_libraries(python: Path, work: Path) -> None:
+    """What a connection to a cluster needs comes with the wheel and loads."""
+    program = (
+        "from nodeagent.kube.library import library; library()\n"
+        "from nodeagent.kube.credentials.key_pair import new_key, signing_request\n"
+        "print(signing_request(new_key(), 'n1').name)\n"
+    )
+    script = work / "libraries.py"
+    script.write_text(program)
+    assert run(str(python), str(script)).startswith("node-csr-")
 
 
 def run_pod(python: Path, work: Path) -> None:

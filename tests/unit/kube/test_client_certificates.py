@@ -273,6 +273,20 @@ async def test_kr1_a_certificate_is_replaced_before_it_ends(tmp_path: Path) -> N
     assert len(list((tmp_path / "pki").glob("kubelet-client-2*.pem"))) == len(keys)
 
 
+async def test_kr1_the_life_counts_from_when_it_was_obtained(tmp_path: Path) -> None:
+    async with tls_cluster(tmp_path) as cluster:
+        cluster.life = timedelta(hours=100)
+        async with joining(cluster, rotate=True) as connection:
+            await until(lambda: cluster.requests)
+            name = cluster.requests[0]["metadata"]["name"]
+            await cluster.sign(name, start=Clock().now() - timedelta(hours=99, minutes=50))
+            await until(lambda: connection.keeper.access is not None)
+            await anyio.sleep(400)
+            assert len(cluster.requests) == 1
+            await anyio.sleep(150)
+            assert len(cluster.requests) == 2
+
+
 async def test_kr2_connections_move_to_the_new_certificate(tmp_path: Path) -> None:
     async with tls_cluster(tmp_path) as cluster, anyio.create_task_group() as tasks:
         cluster.life = timedelta(seconds=60)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import anyio
@@ -81,6 +83,22 @@ async def test_kq1_writes_say_what_they_are(tmp_path: Path) -> None:
         assert api.bodies[2] == change
         assert api.bodies[4]["gracePeriodSeconds"] == 0
         assert api.bodies[4]["preconditions"] == {"uid": "u1"}
+
+
+async def test_kq1_answers_may_be_packed(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (api, clients):
+        packed = gzip.compress(json.dumps({"items": [NODE] * 1000}).encode())
+        api.headers = {"Content-Encoding": "gzip"}
+        api.body = packed
+        assert len((await clients.main.get(paths.NODES, NodeList)).items) == 1000
+        assert api.requests[0].headers["Accept-Encoding"] == "gzip"
+        for broken in (packed[:200], b"no gzip at all"):
+            api.body = broken
+            with pytest.raises((UnreachableError, UndecodableError)):
+                await clients.main.get(paths.NODES, NodeList)
+        api.headers, api.body = {}, b""
+        async with clients.main.watch(paths.PODS, {}):
+            assert api.requests[-1].headers["Accept-Encoding"] == "identity"
 
 
 async def test_kq2_one_connection_serves_requests_after_each_other(tmp_path: Path) -> None:

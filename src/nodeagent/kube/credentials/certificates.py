@@ -231,6 +231,10 @@ class ClientCertificates:
             ended = f"ended {validity.ends:%Y-%m-%d %H:%M:%S} UTC" if validity else "is none"
             msg = f"the certificate that {request.name} got {ended}"
             raise SigningError(msg, final=True)
+        # Its life counts from now on: signers often let it begin earlier, so that a short one
+        # would be due at once, and the next one, too.
+        rest = Validity(max(validity.begins, self._clock.now()), validity.ends)
+        self._planned = validity, rotation_deadline(rest)
         return certificate
 
     async def _use(self, certificate: bytes) -> None:
