@@ -29,7 +29,7 @@ from nodeagent.kube import KubeClients, PatchKind, Query
 from nodeagent.model.annotations import CONFIG_SOURCE
 from nodeagent.pods.manager import PodManager, pod_uid
 from nodeagent.pods.status_manager import StatusManager
-from nodeagent.pods.status_writer import RECONCILE_PERIOD, PodStatusWriter
+from nodeagent.pods.status_writer import PodStatusWriter
 from nodeagent.testing import ApiStore, StoreClient
 from nodeagent.testing.api_store import Request
 
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 _PATIENCE_S: Final = 60.0
 _LEASE_PERIOD_S: Final = 10.0
-_SETTLE_S: Final = RECONCILE_PERIOD + 2.0
-"""What is left of starting the pods is told by then."""
+_SETTLE_S: Final = 25.0
+"""What is left of starting the pods is told by then, also by the node."""
 _POD: Final = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)(?:/status)?")
 
 

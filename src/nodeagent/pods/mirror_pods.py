@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
-from msgspec import json
 
 from nodeagent.aio import jitter as default_jitter
 from nodeagent.api import Pod
-from nodeagent.api.codec import encode
+from nodeagent.api.codec import to_builtins
 from nodeagent.api.node import Node
 from nodeagent.journal import Journal
 from nodeagent.kube import ApiError, KubeClient, paths
@@ -43,7 +42,7 @@ _SERVER_SETS: Final = (
 
 def mirror_of(pod: Pod, node: Node) -> dict[str, Any]:
     """The object to create for a static pod: the pod itself, owned by its node. Pure."""
-    body: dict[str, Any] = json.decode(encode(pod))
+    body: dict[str, Any] = to_builtins(pod)
     metadata = {k: v for k, v in body["metadata"].items() if k not in _SERVER_SETS}
     annotations = pod.metadata.annotations
     metadata["annotations"] = {**annotations, CONFIG_MIRROR: annotations.get(CONFIG_HASH, "")}

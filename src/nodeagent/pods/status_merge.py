@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from msgspec import json
 from msgspec.structs import replace
 
 from nodeagent.api import PodCondition, PodStatus
-from nodeagent.api.codec import encode
+from nodeagent.api.codec import to_builtins
 from nodeagent.pods.conditions import CONTAINERS_READY, FALSE, OWNED, READY, TRUE, find
 from nodeagent.pods.phase import FAILED, TERMINAL
 
@@ -95,12 +94,7 @@ def status_patch(before: PodStatus, after: PodStatus) -> dict[str, Any] | None:
     """
     if before == after:
         return None
-    return _changes(_plain(before), _plain(after)) or None
-
-
-def _plain(status: PodStatus) -> dict[str, Any]:
-    plain: dict[str, Any] = json.decode(encode(status))
-    return plain
+    return _changes(to_builtins(before), to_builtins(after)) or None
 
 
 def _changes(before: Plain, after: Plain) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import json
 from msgspec.structs import replace
 from tests.unit.pods.status_builders import NOW, condition, container_status, running
 
 from nodeagent.api import HostIP, PodCondition, PodIP, PodStatus
-from nodeagent.api.codec import convert, encode
+from nodeagent.api.codec import convert, to_builtins
 from nodeagent.api.status import PodResourceClaimStatus
 from nodeagent.kube import PatchKind
 from nodeagent.pods.conditions import OWNED
@@ -30,11 +29,6 @@ from nodeagent.testing.api_patch import apply_patch
 
 PHASES = ("", "Pending", "Running", "Succeeded", "Failed")
 TYPES = (*sorted(OURS), DISRUPTION_TARGET, "example.com/gate", "Foreign")
-
-
-def plain(status: PodStatus) -> dict[str, Any]:
-    found: dict[str, Any] = json.decode(encode(status))
-    return found
 
 
 # -- an independent reading of a strategic merge patch -------------------------------------
@@ -252,7 +246,7 @@ def test_sp1_the_patch_leads_to_the_merged_status(
 ) -> None:
     merged = merge_status(api, ours, may_run=may_run)
     patch = status_patch(api, merged)
-    before = {**plain(api), "newer": {"field": 1}}
+    before = {**to_builtins(api), "newer": {"field": 1}}
     for after in (
         applied(before, patch or {}),
         apply_patch(PatchKind.STRATEGIC, {"status": before}, {"status": patch or {}})["status"],
@@ -309,7 +303,7 @@ def test_sp2_a_condition_that_is_there_twice_is_replaced() -> None:
     after = PodStatus(conditions=(twice,))
     patch = status_patch(before, after)
     assert patch is not None
-    assert applied(plain(before), patch) == plain(after)
+    assert applied(to_builtins(before), patch) == to_builtins(after)
 
 
 def test_sp3_the_order_of_addresses_counts() -> None:
@@ -324,7 +318,7 @@ def test_sp3_the_order_of_addresses_counts() -> None:
 
 @given(statuses)
 def test_sp4_the_same_is_no_patch(status: PodStatus) -> None:
-    assert status_patch(status, convert(plain(status), PodStatus)) is None
+    assert status_patch(status, convert(to_builtins(status), PodStatus)) is None
     upside_down = replace(status, conditions=status.conditions[::-1])
     assert status_patch(status, upside_down) is None
 
