@@ -63,7 +63,7 @@ def test_the_old_service_account_field_fills_the_new_one() -> None:
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers", "ephemeralContainers"])
 def test_containers_of_every_kind_get_policies_and_message_path(kind: str) -> None:
-    assert _defaulted({kind: [{"name": "c", "image": "a"}]})[kind] == [
+    assert _defaulted({kind: [{"name": "c", "image": "a"}]})[kind] == (
         {
             "name": "c",
             "image": "a",
@@ -71,7 +71,7 @@ def test_containers_of_every_kind_get_policies_and_message_path(kind: str) -> No
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         },
-    ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_probes_get_their_numbers_and_handlers_their_details(kind: str) -> None:
     assert _container(**{kind: {"httpGet": {"port": 80}}})[kind] == {"httpGet": http, **numbers}
     grpc = {"port": 80, "service": ""}
     assert _container(**{kind: {"grpc": {"port": 80}}})[kind] == {"grpc": grpc, **numbers}
-    own = {"exec": {"command": ["x"]}, **dict.fromkeys(numbers, 7)}
+    own = {"exec": {"command": ("x",)}, **dict.fromkeys(numbers, 7)}
     assert _container(**{kind: own})[kind] == own
 
 
@@ -254,7 +254,7 @@ def test_pod_huge_page_limits_are_the_sum_of_the_containers() -> None:
             {"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "f"}}]}},
             {
                 "downwardAPI": {
-                    "items": [{"path": "p", "fieldRef": {"apiVersion": "v1", "fieldPath": "f"}}],
+                    "items": ({"path": "p", "fieldRef": {"apiVersion": "v1", "fieldPath": "f"}},),
                     "defaultMode": 0o644,
                 }
             },
@@ -271,15 +271,15 @@ def test_pod_huge_page_limits_are_the_sum_of_the_containers() -> None:
             },
             {
                 "projected": {
-                    "sources": [
+                    "sources": (
                         {"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}},
                         {
                             "downwardAPI": {
-                                "items": [{"fieldRef": {"apiVersion": "v1", "fieldPath": "f"}}]
+                                "items": ({"fieldRef": {"apiVersion": "v1", "fieldPath": "f"}},)
                             }
                         },
                         {"secret": {"name": "s"}},
-                    ],
+                    ),
                     "defaultMode": 0o644,
                 }
             },
@@ -314,7 +314,7 @@ def test_pod_huge_page_limits_are_the_sum_of_the_containers() -> None:
                 "ephemeral": {
                     "volumeClaimTemplate": {
                         "spec": {
-                            "accessModes": ["a"],
+                            "accessModes": ("a",),
                             "volumeMode": "Filesystem",
                         }
                     }
