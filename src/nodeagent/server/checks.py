@@ -241,6 +241,16 @@ def node(view: NodeView) -> Check:
     return Check("node", run)
 
 
+def credentials(problem: Callable[[], str]) -> Check:
+    """The kubeconfig and what it names is in force; ``problem`` says why it is not."""
+
+    def run() -> CheckResult:
+        found = problem()
+        return CheckResult(Level.DEGRADED, found) if found else CheckResult()
+
+    return Check("credentials", run)
+
+
 def storage(refused: Callable[[], Mapping[str, str]]) -> Check:
     """What the agent must remember is on disk; ``refused`` gives the cause by file."""
 

@@ -63,4 +63,7 @@ def health_checks(
 def _of_cluster(cluster: Cluster | None) -> list[Check]:
     if cluster is None:
         return []
-    return [checks.api_server(cluster.link.reach), checks.node(cluster.node)]
+    found = [checks.api_server(cluster.link.reach), checks.node(cluster.node)]
+    if (connection := cluster.link.connection) is not None:
+        found.append(checks.credentials(lambda: connection.problem))
+    return found

@@ -115,6 +115,7 @@ def test_every_health_check_is_described() -> None:
         checks.manifests(dict).name,
         checks.storage(dict).name,
         checks.api_server(Reach()).name,
+        checks.credentials(str).name,
         "node",
     }
     assert {name for name in names if f"\n| `{name}` |" not in page} == set()

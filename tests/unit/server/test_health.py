@@ -87,6 +87,12 @@ def test_a_machine_that_is_no_node_yet_says_why() -> None:
     assert cause("old", registered=True) == ""
 
 
+def test_credentials_that_cannot_be_used_are_named_and_fail_nothing() -> None:
+    assert checks.credentials(str).run().level is Level.OK
+    found = checks.credentials(lambda: "kubeconfig x: no YAML").run()
+    assert (found.level, found.cause) == (Level.DEGRADED, "kubeconfig x: no YAML")
+
+
 def test_only_a_failed_check_makes_the_whole_unhealthy() -> None:
     assert healthy([])
     assert healthy([("a", OK), ("b", LIMPS)])
