@@ -144,9 +144,13 @@ async def node_on(
     *static: Pod,
     clock: Clock | None = None,
     name: str = NODE,
+    others: tuple[MemorySource, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[ClusterRing]:
-    """An agent on that runtime and that line; it may be entered again on the same directories."""
+    """An agent on that runtime and that line; it may be entered again on the same directories.
+
+    ``others`` are sources beside that of the static pods.
+    """
     settings.setdefault("image_gc_high_threshold_percent", 100)
     config = AgentConfig(
         container_runtime_endpoint=endpoint,
@@ -158,7 +162,7 @@ async def node_on(
         **settings,
     )
     source = MemorySource(*static, name="file")
-    agent = NodeAgent(config, sources=[source], cluster=line.clients, clock=clock)
+    agent = NodeAgent(config, sources=[source, *others], cluster=line.clients, clock=clock)
     # The address need not be one of this machine.
     with patch.object(
         node_wiring, "find_addresses", lambda ips, _name: FoundAddresses(ips=tuple(ips))
