@@ -28,6 +28,7 @@ class Informer(Generic[T]):
         reflected: the collection.
         changed: called when objects have changed, and when all have been seen for the first
             time. It must neither block nor raise.
+        accepts: whether an object belongs here; the selectors of a server should see to that.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class Informer(Generic[T]):
         kind: str,
         reflected: Reflected,
         changed: Callable[[], None] | None = None,
+        *,
+        accepts: Callable[[T], bool] = lambda _item: True,
     ) -> None:
         self._client = client
         self._reflected = reflected
-        self._store = ObjectStore(ObjectReader(wanted, kind), self._report)
+        self._store = ObjectStore(ObjectReader(wanted, kind), self._report, accepts)
         self._callbacks = [changed] if changed is not None else []
         self._log = Log("kube").bind(resource=reflected.name)
         self._journal: Journal | None = reflected.journal

@@ -268,13 +268,20 @@ class ObjectStore(Generic[T]):
     Args:
         reader: decodes them.
         report: is told of an object that cannot be used, once for each cause.
+        accepts: whether an object belongs here; the selectors of a server should see to that.
 
     Attributes:
         bad: the objects whose present version cannot be used, and why, by key.
     """
 
-    def __init__(self, reader: ObjectReader[T], report: Callable[[Bad], None]) -> None:
+    def __init__(
+        self,
+        reader: ObjectReader[T],
+        report: Callable[[Bad], None],
+        accepts: Callable[[T], bool] = lambda _item: True,
+    ) -> None:
         self.reader = reader
+        self._accepts = accepts
         self._report = report
         self._objects: dict[str, T] = {}
         self.bad: dict[str, str] = {}
@@ -291,7 +298,7 @@ class ObjectStore(Generic[T]):
     def replace(self, listed: Listed[T]) -> bool:
         """Take over a complete list; whether anything has changed."""
         before, after = self._objects, {}
-        for item in listed.items:
+        for item in filter(self._accepts, listed.items):
             key = key_of(item)
             old = before.get(key)
             # An unchanged object stays the same one: to compare two that are one costs nothing.
@@ -350,8 +357,10 @@ class ObjectStore(Generic[T]):
         except UndecodableError as error:
             self._refuse(head.key, str(error))
             return False
-        self._objects[head.key] = item
         self.bad.pop(head.key, None)
+        if not self._accepts(item):
+            return self._objects.pop(head.key, None) is not None
+        self._objects[head.key] = item
         return True
 
     def _refuse(self, key: str, cause: str) -> None:

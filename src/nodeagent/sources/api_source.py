@@ -60,7 +60,9 @@ class ApiSource:
             self._journal,
             watch_list,
         )
-        self.informer: Informer[Pod] = Informer(client, Pod, "Pod", reflected, self._on_change)
+        self.informer: Informer[Pod] = Informer(
+            client, Pod, "Pod", reflected, self._on_change, accepts=self._is_ours
+        )
         self._writer: CheckpointWriter | None = None
         if checkpoint is not None:
             objects, reflector = (
@@ -87,6 +89,9 @@ class ApiSource:
         """Ask at once instead of waiting: there is reason to believe that the server is back."""
         self.informer.retry_now()
 
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.spec.node_name == self._node_name
+
     def _on_change(self) -> None:
         self._changed.set()
         if self._writer is not None:
@@ -111,7 +116,7 @@ class ApiSource:
             while True:
                 await self._changed.wait()
                 self._changed = anyio.Event()
-                await publish(Snapshot(self.name, self._pods()))
+                await publish(Snapshot(self.name, tuple(self.informer.objects.values())))
 
     async def _load(self) -> SavedPods:
         if self._checkpoint is None:
@@ -139,8 +144,3 @@ class ApiSource:
         )
         self._journal.record("source", "CheckpointUsed", why=cause, pods=len(saved.pods))
         await publish(Snapshot(self.name, saved.pods, remembered=True))
-
-    def _pods(self) -> tuple[Pod, ...]:
-        """The pods of this node; what a server sends beside them is none of ours."""
-        pods = self.informer.objects.values()
-        return tuple(pod for pod in pods if pod.spec.node_name == self._node_name)

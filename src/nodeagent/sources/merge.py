@@ -72,6 +72,39 @@ def merge_snapshot(
     return MergeResult(_ordered(source, ops, first=first), pods, tuple(duplicates))
 
 
+def merge_modified(
+    source: str, known: Mapping[PodUID, Pod], came: Mapping[int, Pod], snapshot: Sequence[Pod]
+) -> MergeResult | None:
+    """What ``merge_snapshot`` says, at the cost of what has changed; None when it must be asked.
+
+    A source passes pods on that have not changed as the objects they were. Where some have only
+    been replaced, each by one of the same UID and name, nothing else need be looked at.
+
+    Args:
+        source: the source's name.
+        known: its pods after the last snapshot, which had no duplicates.
+        came: the pods of the last snapshot as they came, by ``id``.
+        snapshot: its pods now.
+    """
+    ids = frozenset(map(id, snapshot))
+    if not len(ids) == len(snapshot) == len(came) == len(known):
+        return None
+    fresh_ids, gone_ids = ids - came.keys(), came.keys() - ids
+    fresh = {PodUID(p.metadata.uid): p for p in snapshot if id(p) in fresh_ids}
+    if fresh.keys() != {came[gone].metadata.uid for gone in gone_ids}:
+        return None
+    ops: dict[PodOp, list[Pod]] = {op: [] for op in PodOp}
+    pods = dict(known)
+    for uid, pod in fresh.items():
+        old = known[uid]
+        if _renamed(old, pod):
+            return None
+        op, pods[uid] = _compare(old, pod)
+        if op is not None:
+            ops[op].append(pods[uid])
+    return MergeResult(_ordered(source, ops, first=False), pods, ())
+
+
 def _ordered(
     source: str, ops: Mapping[PodOp, Sequence[Pod]], *, first: bool
 ) -> tuple[PodUpdate, ...]:

@@ -11,7 +11,7 @@ from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID, PodUpdate, Snapshot
-from nodeagent.sources.merge import merge_snapshot
+from nodeagent.sources.merge import MergeResult, merge_modified, merge_snapshot
 
 log = Log("config")
 
@@ -28,6 +28,7 @@ class PodStorage:
         self._clock = clock
         self._journal = journal
         self._pods: dict[str, Mapping[PodUID, Pod]] = {}
+        self._came: dict[str, Mapping[int, Pod]] = {}
         self._heard: set[str] = set()
         self._reported: dict[str, frozenset[PodUID]] = {}
 
@@ -35,15 +36,25 @@ class PodStorage:
         """Merge one snapshot; the updates must be handled in their order."""
         source = snapshot.source
         first = source not in self._heard
-        seen_at = rfc3339_nano(self._clock.time_ns())
-        result = merge_snapshot(
-            source, self._pods.get(source, {}), snapshot.pods, first=first, seen_at=seen_at
-        )
+        result = self._compared(snapshot, first=first)
         self._pods[source] = result.pods
+        # As long as they are kept, no other object can have the same id.
+        came = dict(zip(map(id, snapshot.pods), snapshot.pods, strict=True))
+        self._came[source] = {} if result.duplicates else came
         self._report_duplicates(source, result.duplicates)
         if not snapshot.remembered:
             self._heard.add(source)
         return _not_heard_before_the_end(result.updates, snapshot) if first else result.updates
+
+    def _compared(self, snapshot: Snapshot, *, first: bool) -> MergeResult:
+        source, pods = snapshot.source, snapshot.pods
+        known = self._pods.get(source, {})
+        if not first:
+            result = merge_modified(source, known, self._came[source], pods)
+            if result is not None:
+                return result
+        seen_at = rfc3339_nano(self._clock.time_ns())
+        return merge_snapshot(source, known, pods, first=first, seen_at=seen_at)
 
     def _report_duplicates(self, source: str, duplicates: tuple[Pod, ...]) -> None:
         uids = frozenset(PodUID(pod.metadata.uid) for pod in duplicates)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nodeagent.api import Container, ObjectMeta, Pod, PodSpec, PodStatus
 from nodeagent.model import PodOp, PodUID
 from nodeagent.model.annotations import CONFIG_SEEN, CONFIG_SOURCE
-from nodeagent.sources.merge import MergeResult, merge_snapshot
+from nodeagent.sources.merge import MergeResult, merge_modified, merge_snapshot
 
 SEEN = "2026-01-01T00:00:00.000000000Z"
 
@@ -182,3 +182,37 @@ def test_merging_the_same_snapshot_twice_changes_nothing(history: list[list[Pod]
     twice = merge(once, *history[0])
     assert twice.updates == ()
     assert twice.pods == once.pods
+
+
+@given(snapshots, st.lists(st.sampled_from(["replace", "swap", "same", "again"]), max_size=6))
+def test_what_only_changed_is_merged_as_the_whole_would_be(
+    history: list[list[Pod]], steps: list[str]
+) -> None:
+    """merge.md, M14: nothing is lost where only what has changed is looked at."""
+    known, came = merge(None, *history[0]), history[0]
+    for step, fallback in zip(steps, history[1:] + [history[0]] * 6, strict=False):
+        now = list(came)
+        match step:
+            case "replace" if now:
+                now[0] = replace(now[0], spec=PodSpec(node_name=step))
+            case "swap" if now:
+                now[-1] = replace(now[-1], metadata=replace(now[-1].metadata, uid="other"))
+            case "again":
+                now = list(fallback)
+        whole = merge(known, *now)
+        if not known.duplicates:
+            quick = merge_modified("file", known.pods, {id(p): p for p in came}, now)
+            if quick is not None:
+                assert quick == whole
+        known, came = whole, now
+
+
+def test_a_pod_that_was_replaced_is_all_that_is_looked_at() -> None:
+    """merge.md, M14."""
+    before, pods = merge(None, pod("a"), pod("b")), [pod("a"), pod("b")]
+    now = [pods[0], replace(pods[1], status=PodStatus(phase="Running"))]
+    quick = merge_modified("file", before.pods, {id(p): p for p in pods}, now)
+    assert quick is not None
+    assert ops(quick) == [("RECONCILE", ["b"])]
+    for more in ([*now, pod("c")], now[:1], [now[0], pod("b2", uid="uid-b")]):
+        assert merge_modified("file", before.pods, {id(p): p for p in pods}, more) is None
