@@ -22,6 +22,7 @@ from nodeagent.bench import (
     soak,
     startup,
     status,
+    watch,
 )
 from nodeagent.bench.beds import Place
 from nodeagent.bench.figures import BenchError, Figures, not_measured
@@ -49,6 +50,8 @@ class Sizes:
     probe_pods: int = 100
     probes: int = 3
     probe_seconds: float = 15.0
+    watch_pods: int = 500
+    watch_events: int = 500
     action_containers: int = 5
     action_repeats: int = 5000
     status_pods: int = 110
@@ -125,6 +128,10 @@ async def _status(sizes: Sizes, _real: Containerd) -> Figures:
     return await status.run(sizes.status_pods, sizes.status_latency_ms, sizes.status_seconds)
 
 
+async def _watch(sizes: Sizes, _real: Containerd) -> Figures:
+    return await watch.run(sizes.watch_pods, sizes.watch_events)
+
+
 async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
     return await soak.run(sizes.soak_minutes, sizes.soak_pods)
 
@@ -142,6 +149,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "soak": _soak,
         "probes": _probes,
         "actions": _actions,
+        "watch": _watch,
         "status": _status,
     }
 )

@@ -80,6 +80,8 @@ TARGETS: Final = (
     Target("probes", "late_p99_ms", at("late_p99_ms"), 100),
     Target("probes", "cpu_percent", at("cpu_percent"), 100),
     Target("actions", "median_us", at("median_us"), 50),
+    Target("watch", "list_ms / models_ms", quotient("list_ms", "models_ms"), 1 / 20),
+    Target("watch", "event_p99_ms", at("event_p99_ms"), 5),
     Target("soak", "converged_worst_s", at("converged_worst_s"), 5),
     Target("soak", "rss_growth_percent", at("rss_growth_percent"), 5),
     Target("soak", "tasks_growth", at("tasks_growth"), 5),

@@ -172,6 +172,17 @@ def status(pods: int, latency_ms: float, seconds: float, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--pods", default=500, show_default=True, type=click.IntRange(1, 5000))
+@click.option("--events", default=500, show_default=True, type=click.IntRange(1, 100_000))
+@_json
+def watch(pods: int, events: int, as_json: bool) -> None:
+    """What it costs to keep up with an API server: the first list, and one event."""
+    from nodeagent.bench import watch as measured
+
+    show(_run(measured.run, pods, events), as_json=as_json)
+
+
+@bench.command()
 @click.option("--minutes", default=10.0, show_default=True, type=click.FloatRange(0.1, 10_000))
 @_pods
 @click.option("--chaos/--no-chaos", default=True, show_default=True, help="Random faults.")

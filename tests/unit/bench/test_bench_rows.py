@@ -21,6 +21,7 @@ from nodeagent.bench import (
     startup,
     status,
     suite,
+    watch,
 )
 from nodeagent.bench.beds import Place
 from nodeagent.bench.children import agent, simulated_runtime, work_dir
@@ -267,3 +268,16 @@ def test_requests_are_told_apart_by_pod_and_kind() -> None:
 def test_no_statuses_are_no_measure(sizes: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="no measure"):
         measured(status.run(*sizes))
+
+
+def test_lists_and_events_of_an_api_server_are_timed() -> None:
+    figures = measured(watch.run(3, 4, 2))
+    assert (figures["pods"], figures["events"]) == (3, 4)
+    positive(figures, "list_mb", "list_ms", "models_ms", "list_per_models")
+    positive(figures, "event_p50_ms", "event_p99_ms", "event_worst_ms")
+
+
+@pytest.mark.parametrize(("pods", "events"), [(0, 1), (1, 0)])
+def test_a_watch_of_nothing_is_refused(pods: int, events: int) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        measured(watch.run(pods, events))
