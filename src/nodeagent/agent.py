@@ -32,6 +32,7 @@ from nodeagent.kube import KubeClients
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import host_address
+from nodeagent.node.capacity import reservation_problem
 from nodeagent.node.machine import read_machine
 from nodeagent.parts import Parts
 from nodeagent.runtime.image_wiring import read_credential_files
@@ -186,6 +187,9 @@ class NodeAgent:
             link = await plumbing.enter_async_context(
                 open_link(config, self._own_cluster, self.registry, self._clock)
             )
+            machine = await to_thread.run_sync(read_machine, Path(config.root_dir))
+            if trouble := reservation_problem(config, machine):
+                raise StartError(trouble)
             sources = (*self._configured_sources(link), *self._extra_sources)
             address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(
@@ -198,7 +202,7 @@ class NodeAgent:
                 node_address=address,
                 sources=sources,
                 link=link,
-                machine=await to_thread.run_sync(read_machine, Path(config.root_dir)),
+                machine=machine,
                 journal=self.journal,
                 registry=self.registry,
                 clock=self._clock,

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from nodeagent.api import Pod
 from nodeagent.channels import SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
-from nodeagent.cluster import Cluster
+from nodeagent.cluster import Cluster, Service
 from nodeagent.config import AgentConfig
 from nodeagent.errors import StartError
 from nodeagent.intake import running_sources
@@ -68,6 +68,8 @@ class Parts:
     loop: SyncLoop
     events: EventWatch
     checkpoint: Checkpointer
+    beside: tuple[Service, ...]
+    """What else runs for the node."""
     cluster: Cluster | None
     """What runs for the API server; None for an agent that stands alone."""
     checks: HealthChecks
@@ -107,6 +109,8 @@ class Parts:
             await ring.start(self.admission.run)
             await ring.start(self.loop.run)
             await ring.start(self.events.run)
+            for service in self.beside:
+                await ring.start(service.run)
             if self.cluster is not None:
                 await self.cluster.start(telling)
             async with running_sources(self.sources, self.mux.publish, self.journal):

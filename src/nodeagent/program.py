@@ -22,7 +22,15 @@ _SHUTDOWN: Final = 2.0
 
 class ProgramError(Exception):
     """A program could not be run, or ended badly; says how, and shows nothing that it printed
-    on its standard output."""
+    on its standard output.
+
+    Attributes:
+        code: the code with which it ended; None when it did not end by itself.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(slots=True)
@@ -73,7 +81,7 @@ async def run_program(
     if process.returncode != 0:
         text = complaint.data.decode(errors="replace").strip()
         msg = f"ended with code {process.returncode}" + (f": {text}" if text else "")
-        raise ProgramError(msg)
+        raise ProgramError(msg, process.returncode)
     if answer.cut:
         raise ProgramError("printed more than 1 MiB")
     return bytes(answer.data)

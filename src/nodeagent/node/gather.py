@@ -152,21 +152,24 @@ class NodeGatherer:
 
     async def facts(self) -> NodeFacts:
         """Everything, as it is now; waits a few seconds at most."""
+        for remembered in (self._images, self._version, self._addresses):
+            await remembered.get()
+        return self.known()
+
+    def known(self) -> NodeFacts:
+        """What is known without asking anybody."""
         inputs = self.inputs
-        images = await self._images.get()
-        version = await self._version.get()
-        addresses = await self._addresses.get()
         volumes = inputs.volumes_in_use()
         return NodeFacts(
             name=self.name,
             options=self.options,
             machine=self._machine,
-            addresses=addresses,
+            addresses=self._addresses.value,
             runtime_name=self._runtime_name,
-            runtime_version=version,
+            runtime_version=self._version.value,
             features=inputs.features(),
             port=self._port,
-            images=images,
+            images=self._images.value,
             pressure=inputs.pressure(),
             not_ready=self.not_ready(),
             soft_requirements=inputs.soft_requirements(),

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
+import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+
+from nodeagent.aio import jitter
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 
 log = Log("node")
+
+_RETRY: Final = 10.0
 
 
 class ConfigurableRuntime(Protocol):
@@ -55,3 +62,23 @@ class PodCidr:
         self._journal.record("node", "PodCIDRChanged", cidr=cidr)
         self._trouble, self.value = "", cidr
         return True
+
+
+class StandalonePodCidr:
+    """Tells the runtime the addresses of pods that the configuration gives.
+
+    Args:
+        cidr: tells the runtime.
+        wanted: the addresses.
+    """
+
+    def __init__(self, cidr: PodCidr, wanted: str) -> None:
+        self._cidr = cidr
+        self._wanted = wanted
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Try until the runtime has taken them; then wait for the end."""
+        task_status.started()
+        while True:
+            told = await self._cidr.set(self._wanted)
+            await (anyio.sleep_forever() if told else anyio.sleep(jitter(_RETRY)))

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api.node import Node
 from nodeagent.clock import Clock
-from nodeagent.cluster import ClusterLink
+from nodeagent.cluster import ClusterLink, Service
 from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.duration import format_duration
@@ -17,11 +17,12 @@ from nodeagent.node import EventRecorder, RuntimeState
 from nodeagent.node.addresses import find_addresses
 from nodeagent.node.facts import NodeFacts
 from nodeagent.node.gather import NodeGatherer, NodeInputs
+from nodeagent.node.iptables import IptablesKeeper
 from nodeagent.node.lookup import NodeLookup
 from nodeagent.node.machine import MachineInfo
 from nodeagent.node.manager import NodeManager
 from nodeagent.node.metrics import NodeMetrics
-from nodeagent.node.pod_cidr import PodCidr
+from nodeagent.node.pod_cidr import PodCidr, StandalonePodCidr
 from nodeagent.node.registering import initial_node
 from nodeagent.pleg import Pleg
 
@@ -81,6 +82,18 @@ def node_manager(link: ClusterLink, lookup: NodeLookup, side: NodeSide) -> NodeM
         set_pod_cidr=PodCidr(side.runtime, side.journal).set,
         changed=lambda: side.state.changed,
     )
+
+
+def node_services(link: ClusterLink | None, side: NodeSide) -> tuple[Service, ...]:
+    """What runs for the node whether or not the API server answers."""
+    config = side.config
+    if link is None:
+        if not config.pod_cidr:
+            return ()
+        return (StandalonePodCidr(PodCidr(side.runtime, side.journal), config.pod_cidr),)
+    if config.make_iptables_util_chains and not config.embedded:
+        return (IptablesKeeper(side.journal),)
+    return ()
 
 
 def node_gatherer(side: NodeSide) -> NodeGatherer:

@@ -59,7 +59,7 @@ from nodeagent.wiring.admission import admission_rules, ask_for_node, runs_here
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
 from nodeagent.wiring.health import health_checks
-from nodeagent.wiring.node import NodeSide, local_node
+from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
 
@@ -334,6 +334,7 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
+        beside=node_services(link, node_side),
         cluster=cluster,
         checks=health_checks(
             loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster

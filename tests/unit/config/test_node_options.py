@@ -1,4 +1,4 @@
-"""The settings about the Node object."""
+"""The settings about the Node object. docs/behaviour/node.md, "Registration"."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from nodeagent.config.node_options import (
         "notkubernetes.io/team",
     ],
 )
-def test_labels_a_node_may_have(key: str) -> None:
+def test_nr1_labels_a_node_may_have(key: str) -> None:
     assert label_fault(key, "v") is None
 
 

@@ -29,6 +29,7 @@ NUMBERED = {
     "workers.md": (("pods", "node"), 90),
     "images.md": (("runtime",), 50),
     "garbage.md": (("runtime", "pods"), 20),
+    "node.md": (("node", "config"), 55),
     "probes.md": (("probes", "pods", "node"), 45),
     "admission.md": (("pods",), 36),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
