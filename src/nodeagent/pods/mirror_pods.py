@@ -78,6 +78,7 @@ class MirrorPods:
         node: this node as the API shows it; None while it is not known.
         manager: the desired pods and mirrors.
         ends: whether a static pod of a full name is stopping.
+        heard: whether the API's pods are known, so that a mirror that is not there is none.
         journal: flight recorder.
         jitter: spreads retries.
     """
@@ -89,6 +90,7 @@ class MirrorPods:
         manager: PodManager,
         *,
         ends: Callable[[FullName], bool],
+        heard: Callable[[], bool] = lambda: True,
         journal: Journal | None = None,
         jitter: Callable[[float], float] = default_jitter,
     ) -> None:
@@ -96,6 +98,7 @@ class MirrorPods:
         self._node = node
         self._manager = manager
         self._ends = ends
+        self._heard = heard
         self._journal = journal or Journal()
         self._work: ApiWork[FullName] = ApiWork(
             "pods.mirror_pods",
@@ -104,8 +107,8 @@ class MirrorPods:
             period=NODE_POLL,
             jitter=jitter,
         )
-        self._node_seen = False
-        self._without_node: set[FullName] = set()
+        self._begun = False
+        self._waiting: set[FullName] = set()
 
     def want(self, pod: Pod) -> None:
         """Have the mirror of a static pod made, or made anew; other pods have none."""
@@ -134,19 +137,19 @@ class MirrorPods:
         await self._work.run(task_status=task_status)
 
     def _usable_node(self) -> Node | None:
-        node = self._node()
+        node = self._node() if self._heard() else None
         if node is None or node.metadata.deletion_timestamp is not None:
             return None
         return node if node.metadata.uid else None
 
     def _look_for_node(self) -> None:
-        if (self._node_seen and not self._without_node) or self._usable_node() is None:
+        if (self._begun and not self._waiting) or self._usable_node() is None:
             return
-        if not self._node_seen:
-            self._node_seen = True
+        if not self._begun:
+            self._begun = True
             for pod in self._manager.get_pods():
                 self.want(pod)
-        waiting, self._without_node = self._without_node, set()
+        waiting, self._waiting = self._waiting, set()
         for name in waiting:
             self._work.want(name)
 
@@ -171,7 +174,7 @@ class MirrorPods:
     async def _create(self, pod: Pod) -> None:
         node = self._usable_node()
         if node is None:
-            self._without_node.add(pod_full_name(pod))
+            self._waiting.add(pod_full_name(pod))
             return
         try:
             made = await self._client.post(

@@ -186,6 +186,22 @@ class StatusManager:
         self.nudge(uid)
         return True
 
+    def adopt(self, uid: PodUID, shown: PodStatus) -> None:
+        """Take over since when things are as they are from what an earlier agent told."""
+        if (stored := self._stored.get(uid)) is None:
+            return
+        status = stored.status
+        conditions = []
+        for condition in status.conditions:
+            before = find(shown.conditions, condition.type)
+            if before is not None and condition.type in OWNED and before.status == condition.status:
+                stamp = before.last_transition_time or condition.last_transition_time
+                conditions.append(replace(condition, last_transition_time=stamp))
+            else:
+                conditions.append(condition)
+        start = shown.start_time or status.start_time
+        self._store(stored.pod, replace(status, conditions=tuple(conditions), start_time=start))
+
     def nudge(self, uid: PodUID) -> None:
         """Something is new that decides what of a pod's status may be sent, or when."""
         if self._changed is not None:

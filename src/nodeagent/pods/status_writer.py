@@ -42,6 +42,7 @@ class _Sent:
     Attributes:
         target: UID of the API's pod; a mirror has its own.
         version: version of the status that the API has.
+        unread: what an earlier agent told was not looked at yet.
         withheld: the API does not know yet that the pod has ended.
         deleted: the API's pod was deleted for good.
         reply: what the server answered last; kept until the next reconciliation only.
@@ -52,6 +53,7 @@ class _Sent:
 
     target: str
     version: int = 0
+    unread: bool = True
     withheld: bool = False
     deleted: bool = False
     reply: Pod | None = None
@@ -212,6 +214,9 @@ class PodStatusWriter:
             if shown.metadata.uid != sent.target:
                 self._give_up(uid, stored, sent, "another pod has its name")
                 return
+            if sent.unread and is_mirror(shown):
+                self._statuses.adopt(uid, shown.status)
+            sent.unread = False
             await self._bring(uid, shown, sent)
         except ApiError as error:
             if remembered is not None and (error.conflict or error.not_found):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -79,6 +79,7 @@ class RingSide:
         lookup: this node as the API shows it.
         objects: other objects of the cluster that are watched.
         sources: where pods come from.
+        heard: whether the API server's pods are known.
         journal: flight recorder.
         metrics: of pods.
     """
@@ -89,6 +90,7 @@ class RingSide:
     lookup: NodeLookup
     objects: ClusterObjects | None
     sources: Sequence[Source]
+    heard: Callable[[], bool]
     journal: Journal
     metrics: PodMetrics
 
@@ -127,7 +129,12 @@ def build_cluster(
         metrics=ring.metrics,
     )
     telling.mirrors = MirrorPods(
-        client, ring.lookup.node, ring.manager, ends=ends, journal=ring.journal
+        client,
+        ring.lookup.node,
+        ring.manager,
+        ends=ends,
+        heard=ring.heard,
+        journal=ring.journal,
     )
     objects.node.subscribe(telling.mirrors.node_changed)
     manager = node_manager(link, ring.lookup, node)

@@ -20,7 +20,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
-from nodeagent.model import ContainerID, ContainerState, PodUID, ProbeKind
+from nodeagent.model import API_SOURCE, ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
 from nodeagent.node.machine import MachineInfo
 from nodeagent.parts import Parts
@@ -286,6 +286,7 @@ def build_parts(
         lookup=lookup,
         objects=objects,
         sources=sources,
+        heard=lambda: ready.ready(API_SOURCE),
         journal=journal,
         metrics=metrics,
     )

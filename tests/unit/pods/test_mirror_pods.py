@@ -46,11 +46,13 @@ class Cluster:
         self.journal = Journal()
         self.node: Node | None = None
         self.ending: set[str] = set()
+        self.heard = True
         self.mirrors = MirrorPods(
             self.client,
             lambda: self.node,
             self.manager,
             ends=self.ending.__contains__,
+            heard=lambda: self.heard,
             journal=self.journal,
             jitter=lambda seconds: seconds,
         )
@@ -348,4 +350,16 @@ async def test_mp9_a_mirror_that_is_refused_is_tried_again(cluster: Cluster) -> 
         began = anyio.current_time()
         await cluster.sync(pod)
         assert anyio.current_time() - began == pytest.approx(1 + 2 + 4)
+        assert len(cluster.pods()) == 1
+
+
+async def test_mp11_a_mirror_that_may_be_there_is_not_made(cluster: Cluster) -> None:
+    cluster.heard = False
+    cluster.manager.add(pod := static())
+    async with cluster.at_work():
+        await cluster.sync(pod)
+        await anyio.sleep(60)
+        assert cluster.store.requests == []
+        cluster.heard = True
+        await anyio.sleep(1.5)
         assert len(cluster.pods()) == 1

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.pods.status_builders import NOW, Clock, condition
 
 from nodeagent.api import Pod, PodIP, PodStatus
-from nodeagent.api.codec import convert
+from nodeagent.api.codec import convert, to_builtins
 from nodeagent.api.node import Node
 from nodeagent.journal import Journal
 from nodeagent.kube import ApiError, PatchKind
@@ -702,3 +702,31 @@ async def test_mp10_a_static_pod_goes_on_from_what_its_mirror_shows(cluster: Clu
     assert stored.start_time == since
     assert stored.conditions[0].last_transition_time == since
     assert cluster.statuses.active_for(uid(pod)) == pytest.approx(3600)
+
+
+async def test_mp10_a_mirror_that_is_seen_later_is_believed_all_the_same(cluster: Cluster) -> None:
+    cluster.manager.add(pod := static_web())
+    mirror = mirror_on(cluster)
+    since = NOW - timedelta(hours=1)
+    told = (
+        condition("Ready", "True", since=since),
+        condition("Initialized", "False", since=since),
+        condition("Foreign", "True", since=since),
+    )
+
+    def earlier(item: dict[str, Any]) -> None:
+        shown = PodStatus(phase="Running", start_time=since, conditions=told)
+        item["status"] = {**to_builtins(shown), "qosClass": "Burstable"}
+
+    cluster.store.edit("pods", "web-n1", earlier, status=True)
+    now = (condition("Ready", "True"), condition("Initialized", "True"))
+    async with cluster.at_work():
+        cluster.statuses.set(pod, PodStatus(phase="Running", conditions=now))
+        cluster.watch(mirror)
+        cluster.writer.wake(uid(pod))
+        await cluster.settled()
+    shown = cluster.status("web-n1")
+    assert shown.start_time == since
+    times = {c.type: c.last_transition_time for c in shown.conditions}
+    assert times == {"Ready": since, "Initialized": NOW, "Foreign": since}
+    assert cluster.requests == (1, 1, 0)
