@@ -95,3 +95,11 @@ async def test_a_server_that_takes_no_events_changes_nothing_else(tmp_path: Path
         await node.api_running("web")
         assert about(node, "web") == []
         assert node.recorded("Started", "web") == ["Container started"]
+
+
+async def test_a_node_says_that_it_starts(tmp_path: Path) -> None:
+    async with cluster_ring(tmp_path) as node:
+        starting = await event(node, NODE, "Starting")
+        assert (starting["type"], starting["message"]) == ("Normal", "Starting kubelet.")
+        assert starting["metadata"]["namespace"] == "default"
+        assert "uid" not in starting["involvedObject"]

@@ -80,6 +80,33 @@ def parse_resolv_conf(text: str) -> ResolverSettings:
     return ResolverSettings(tuple(servers), searches, _merge_options((), options))
 
 
+def resolver_trouble(path: str, host: ResolverSettings, cluster_domain: str) -> str:
+    """Why the node's resolver file does not fit into that of a pod; "" when it does.
+
+    Args:
+        path: the file, for the text.
+        host: what is in it.
+        cluster_domain: the cluster's domain, whose search domains need room; "" for none.
+    """
+    limit = MAX_SEARCHES - (3 if cluster_domain else 0)
+    if len(host.searches) > limit:
+        return (
+            f"Resolv.conf file '{path}' contains search line consisting of more than "
+            f"{limit} domains!"
+        )
+    if any(len(search) > MAX_SEARCH for search in host.searches):
+        return (
+            f'Resolv.conf file "{path}" contains a search path which length is more than '
+            f"allowed {MAX_SEARCH}!"
+        )
+    if len(" ".join(host.searches)) > MAX_SEARCH_LINE:
+        return (
+            f"Resolv.conf file '{path}' contains search line which length is more than "
+            f"allowed {MAX_SEARCH_LINE} chars!"
+        )
+    return ""
+
+
 def pod_dns(
     pod: Pod, host: ResolverSettings, cluster_dns: tuple[str, ...], cluster_domain: str
 ) -> tuple[ResolverSettings, list[DNSWarning]]:

@@ -127,10 +127,11 @@ class RuntimeManager:
         self._pre_stops = PreStops(context, hooks)
         self._stopper = Stopper(context, self._pre_stops)
         self._post_starts = PostStarts(context, hooks, self._stopper, on_note)
+        self._sandboxes = SandboxMaker(context)
         self._executor = functools.partial(
             PodExecutor,
             context,
-            SandboxMaker(context),
+            self._sandboxes,
             ContainerStarter(context, self._images, self._post_starts),
             self._stopper,
             self._back_off,
@@ -139,6 +140,7 @@ class RuntimeManager:
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Be home to hooks that outlive the call that began them, until cancelled."""
+        await self._sandboxes.check_resolver()
         await self._pre_stops.run(task_status=task_status)
 
     async def sync_pod(

@@ -27,6 +27,7 @@ from nodeagent.runtime.dns import (
     no_resolver,
     parse_resolv_conf,
     pod_dns,
+    resolver_trouble,
 )
 from nodeagent.runtime.errors import SyncReason, describe, name_reserved, outcome_unknown
 from nodeagent.runtime.logs import make_log_dir, pod_log_dir
@@ -135,6 +136,20 @@ class SandboxMaker:
                 "namespaces; leave hostUsers out, or use a runtime that has them"
             )
             raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
+
+    async def check_resolver(self) -> None:
+        """Tell about the node if its resolver file does not fit into those of pods."""
+        settings = self._context.settings
+        if settings.resolv_conf is None:
+            return
+        try:
+            host = await self._host_dns()
+        except SyncError as error:
+            text = str(error)
+        else:
+            text = resolver_trouble(str(settings.resolv_conf), host, settings.cluster_domain)
+        if text:
+            self._context.events.node_event("Warning", "CheckLimitsForResolvConf", text)
 
     async def _host_dns(self) -> ResolverSettings:
         path = self._context.settings.resolv_conf

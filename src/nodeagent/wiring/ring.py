@@ -86,6 +86,7 @@ def build_parts(
     _count_tasks(registry)
     sender, telling = event_sender(link, registry), Telling()
     events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, sender)
+    events.node_event("Normal", "Starting", "Starting kubelet.")
     manager = PodManager()
     statuses = StatusManager(
         clock,

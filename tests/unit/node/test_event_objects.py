@@ -110,3 +110,8 @@ def test_ev5_without_an_api_server_the_journal_has_all_there_is() -> None:
     events.forget_pod("u-1")
     events(pod(), "Warning", "Failed", "no")
     assert [record.what for record in journal.select()] == ["Failed", "ImageGCFailed", "Failed"]
+
+
+def test_ev64_the_beginning_is_told_of_the_node(lab: Lab) -> None:
+    lab.events.node_event("Normal", "Starting", "Starting kubelet.")
+    assert (lab.last()["reason"], lab.last()["type"]) == ("Starting", "Normal")

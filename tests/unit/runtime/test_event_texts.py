@@ -176,3 +176,65 @@ async def test_ev54_what_does_not_fit_into_the_resolver_file(
         "",
     )
     assert events.node == []
+
+
+@pytest.mark.parametrize(
+    ("searches", "domain", "text"),
+    [
+        (["a.test"] * 30, "", ""),
+        (
+            [f"a{n}.test" for n in range(33)],
+            "",
+            "Resolv.conf file '{}' contains search line consisting of more than 32 domains!",
+        ),
+        (
+            [f"a{n}.test" for n in range(30)],
+            "cluster.local",
+            "Resolv.conf file '{}' contains search line consisting of more than 29 domains!",
+        ),
+        (
+            ["a" * 254],
+            "",
+            'Resolv.conf file "{}" contains a search path which length is more than allowed 253!',
+        ),
+        (
+            [f"{n:0200}" for n in range(12)],
+            "",
+            (
+                "Resolv.conf file '{}' contains search line which length is more than allowed 2048"
+                " chars!"
+            ),
+        ),
+    ],
+    ids=["good", "many", "many-with-domain", "long", "line"],
+)
+async def test_ev65_a_resolver_file_that_is_too_large_for_pods(
+    runtime: FakeRuntime,
+    events: EventLog,
+    tmp_path: Path,
+    searches: list[str],
+    domain: str,
+    text: str,
+) -> None:
+    file = tmp_path / "resolv.conf"
+    file.write_text(f"search {' '.join(searches)}\n")
+    settings = dataclasses.replace(make_settings(tmp_path), resolv_conf=file, cluster_domain=domain)
+    manager = RuntimeManager(runtime, runtime, settings, events=events)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(manager.run)
+        tasks.cancel_scope.cancel()
+    expected = [("Warning", "CheckLimitsForResolvConf", text.format(file))] if text else []
+    assert events.node == expected
+
+
+async def test_ev65_a_resolver_file_that_cannot_be_read(
+    runtime: FakeRuntime, events: EventLog, tmp_path: Path
+) -> None:
+    settings = dataclasses.replace(make_settings(tmp_path), resolv_conf=tmp_path)
+    manager = RuntimeManager(runtime, runtime, settings, events=events)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(manager.run)
+        tasks.cancel_scope.cancel()
+    (told,) = events.node
+    assert told[:2] == ("Warning", "CheckLimitsForResolvConf")
+    assert str(tmp_path) in told[2]
