@@ -51,7 +51,7 @@ class EventRecorder:
         self._clock = clock
         self._sender = sender
         self._source = EventSource(component=COMPONENT, host=node_name)
-        self._node = ObjectReference(api_version="v1", kind="Node", name=node_name)
+        self._node = ObjectReference(api_version="v1", kind="Node", name=node_name, uid=node_name)
         self._last_ns = 0
 
     def event(self, pod: Pod, kind: str, reason: str, message: str, field_path: str = "") -> None:

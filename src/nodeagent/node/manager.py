@@ -218,7 +218,7 @@ class NodeManager:
                 # That it may not be made says more than that there is none.
                 raise (error if other.not_found else other) from other
         else:
-            self.reporter.created()
+            self.reporter.created(node)
             return node
         wanted = reconcile_node(computed.node, existing)
         patch = node_patch(existing, wanted)

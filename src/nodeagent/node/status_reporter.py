@@ -114,8 +114,9 @@ class StatusReporter:
         self._trouble = ""
         self._untold: tuple[str, ...] = ()
 
-    def created(self) -> None:
+    def created(self, node: Node) -> None:
         """The Node was made just now, with its status."""
+        self._says.compare(Node(), node)
         self._schedule.reported(changed=True, now=anyio.current_time())
 
     async def report(self) -> bool:

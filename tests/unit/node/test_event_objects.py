@@ -71,7 +71,12 @@ def test_ev1_ev2_ev3_an_event_about_a_container(lab: Lab) -> None:
 def test_ev4_the_node_is_known_by_its_name_only(lab: Lab) -> None:
     lab.events.node_event("Normal", "Starting", "Starting kubelet.")
     written = lab.last()
-    assert written["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    assert written["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "node-1",
+        "uid": "node-1",
+    }
     assert written["metadata"] == {"name": "node-1.17979cfe3d85cd15", "namespace": "default"}
 
 

@@ -53,6 +53,11 @@ async def test_nr2_nl1_a_machine_becomes_a_node() -> None:
     assert lease["spec"]["holderIdentity"] == "n1"
     assert [o["uid"] for o in lease["metadata"]["ownerReferences"]] == [node.metadata.uid]
     assert (bed.count("POST", "nodes$"), bed.count("GET", "nodes")) == (1, 0)
+    assert bed.events.reasons == [
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+        "NodeHasSufficientPID",
+    ]
 
 
 async def test_nr4_a_node_that_is_there_as_it_should_be_is_only_read() -> None:
