@@ -14,6 +14,11 @@ _OF_PODS: Final = ("cpu", "memory")
 """Resources that a pod can name for all of its containers together, beside huge pages."""
 
 
+def is_extended(name: str) -> bool:
+    """Whether a resource is one that somebody added to a node, such as ``example.com/gpu``."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
 def is_sidecar(init_container: Container) -> bool:
     """Tell whether an init container keeps running next to the regular ones."""
     return init_container.restart_policy == "Always"

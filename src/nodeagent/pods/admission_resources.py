@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from nodeagent.api import Pod, PodSpec, Quantity
-from nodeagent.api.aggregate import pod_requests
+from nodeagent.api.aggregate import is_extended, pod_requests
 from nodeagent.api.node import Node
 from nodeagent.pods.rejection import OUT_OF, Rejection
 
@@ -50,11 +50,6 @@ class Insufficient:
 def units(name: str, quantity: Quantity) -> int:
     """An amount in whole units of its resource."""
     return quantity.milli_value() if name == CPU else quantity.value()
-
-
-def is_extended(name: str) -> bool:
-    """Whether the resource is one that somebody added to a node, such as ``example.com/gpu``."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def is_counted(name: str) -> bool:

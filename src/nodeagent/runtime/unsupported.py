@@ -30,6 +30,7 @@ from nodeagent.api import (
     Volume,
     VolumeMount,
 )
+from nodeagent.api.aggregate import is_extended
 
 
 class Treatment(enum.Enum):
@@ -61,7 +62,10 @@ def _one_of(*values: object) -> Allowed:
 
 
 def _of_kernel(amounts: Mapping[str, object]) -> bool:
-    return all(n in ("cpu", "memory") or n.startswith("hugepages-") for n in amounts)
+    """What the runtime enforces; and what is only counted, by whoever added it to the node."""
+    return all(
+        n in ("cpu", "memory") or n.startswith("hugepages-") or is_extended(n) for n in amounts
+    )
 
 
 def _schedulable(amounts: Mapping[str, object]) -> bool:
@@ -145,7 +149,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
     PodOS: {"name": _one_of("linux")},
     PodSecurityContext: {
         "se_linux_options": _SUPPORTED,
-        "windows_options": _UNSUPPORTED,
+        "windows_options": _HARMLESS,
         "run_as_user": _SUPPORTED,
         "run_as_group": _SUPPORTED,
         "run_as_non_root": _SUPPORTED,
@@ -181,7 +185,7 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "capabilities": _SUPPORTED,
         "privileged": _SUPPORTED,
         "se_linux_options": _SUPPORTED,
-        "windows_options": _UNSUPPORTED,
+        "windows_options": _HARMLESS,
         "run_as_user": _SUPPORTED,
         "run_as_group": _SUPPORTED,
         "run_as_non_root": _SUPPORTED,

@@ -89,6 +89,7 @@ def test_a_plain_pod_is_supported() -> None:
                 "cpu": Quantity("1"),
                 "memory": Quantity("1Gi"),
                 "hugepages-2Mi": Quantity("2Mi"),
+                "example.com/licence": Quantity("1"),
             },
             requests={"cpu": Quantity("100m"), "ephemeral-storage": Quantity("1Gi")},
         ),
@@ -96,7 +97,10 @@ def test_a_plain_pod_is_supported() -> None:
         termination_message_path="/dev/termination-log",
         termination_message_policy="FallbackToLogsOnError",
         security_context=SecurityContext(
-            privileged=True, run_as_non_root=False, allow_privilege_escalation=False
+            privileged=True,
+            run_as_non_root=False,
+            allow_privilege_escalation=False,
+            windows_options=WindowsSecurityContextOptions(run_as_user_name="me"),
         ),
         stdin=True,
         tty=True,
@@ -110,7 +114,11 @@ def test_a_plain_pod_is_supported() -> None:
         host_network=True,
         enable_service_links=True,
         security_context=PodSecurityContext(
-            run_as_user=1, run_as_non_root=True, fs_group=2, sysctls=(Sysctl(name="a", value="b"),)
+            run_as_user=1,
+            run_as_non_root=True,
+            fs_group=2,
+            sysctls=(Sysctl(name="a", value="b"),),
+            windows_options=WindowsSecurityContextOptions(),
         ),
         runtime_class_name="gvisor",
         overhead={"cpu": Quantity("10m")},
@@ -150,17 +158,9 @@ _CASES: list[tuple[str, Pod]] = [
     ("spec.resourceClaims", make_pod(resource_claims=(PodResourceClaim(name="gpu"),))),
     (
         "spec.resources.limits",
-        make_pod(resources=ResourceRequirements(limits={"a/b": Quantity("1")})),
+        make_pod(resources=ResourceRequirements(limits={"ephemeral-storage": Quantity("1")})),
     ),
     ("spec.os.name", make_pod(os=PodOS(name="windows"))),
-    (
-        "spec.securityContext.windowsOptions",
-        make_pod(
-            security_context=PodSecurityContext(
-                windows_options=WindowsSecurityContextOptions(run_as_user_name="me")
-            )
-        ),
-    ),
     (
         "spec.volumes[1].configMap",
         make_pod(
@@ -184,10 +184,9 @@ _CASES: list[tuple[str, Pod]] = [
 
 _CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
     (
-        "securityContext.windowsOptions",
-        {"security_context": SecurityContext(windows_options=WindowsSecurityContextOptions())},
+        "resources.limits",
+        {"resources": ResourceRequirements(limits={"kubernetes.io/x": Quantity("1")})},
     ),
-    ("resources.limits", {"resources": ResourceRequirements(limits={"a/b": Quantity("1")})}),
     (
         "resources.limits",
         {"resources": ResourceRequirements(limits={"ephemeral-storage": Quantity("1Gi")})},
@@ -220,7 +219,7 @@ def test_all_fields_are_named_at_once() -> None:
     pod = make_pod(
         make_container(
             volume_devices=devices,
-            resources=ResourceRequirements(limits={"a/b": Quantity("1")}),
+            resources=ResourceRequirements(limits={"kubernetes.io/x": Quantity("1")}),
         ),
         resource_claims=(PodResourceClaim(name="gpu"),),
     )
