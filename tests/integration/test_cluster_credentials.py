@@ -66,16 +66,15 @@ async def test_static_pods_run_before_the_machine_may_join(tmp_path: Path) -> No
     ):
         await node.until(lambda: bool(cluster.requests))
         await node.until(lambda: bool(node.ids(f"static-{NODE}")))
-        assert "is not approved yet" in node.health("credentials")
-        assert "is not approved yet" in node.health("apiserver")
+        await node.until(lambda: "is not approved yet" in node.health("credentials"))
+        await node.until(lambda: "is not approved yet" in node.health("apiserver"))
         assert node.store.all("nodes") == []
         cluster.store.create(bound("web"))
         await cluster.sign()
         await node.until(lambda: is_ready(node))
         await node.api_running("web")
         await node.until(lambda: node.api_phase(f"static-{NODE}") == "Running")
-        assert node.health("credentials") == ""
-        assert node.health("apiserver") == ""
+        await node.until(lambda: node.health("apiserver") == node.health("credentials") == "")
 
 
 async def test_pods_run_on_through_rotations(tmp_path: Path) -> None:
@@ -95,5 +94,5 @@ async def test_pods_run_on_through_rotations(tmp_path: Path) -> None:
         await node.api_running("later")
         assert node.ids("web") == ids
         assert is_ready(node)
-        assert node.health("credentials") == ""
+        await node.until(lambda: node.health("credentials") == "")
         tasks.cancel_scope.cancel()

@@ -19,7 +19,7 @@ from nodeagent.kube.lines import LineSplitter, LineTooLongError
 from nodeagent.kube.requests import Wanted
 from nodeagent.kube.requests import wanted as wanted_by
 from nodeagent.kube.throttle import Throttle
-from nodeagent.kube.transport import Exchange, Request, Transport
+from nodeagent.kube.transport import Exchange, MovedError, Request, Transport
 
 T = TypeVar("T")
 
@@ -129,7 +129,8 @@ class HttpClient:
     async def watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a watch; the iterator gives one line (one event) at a time, without its end.
 
-        Opening it has the client's timeout, reading none.
+        Opening it has the client's timeout, reading none. It ends, too, when other credentials
+        are in force.
         """
         request = Request(method="GET", path=path, query={"watch": "1", **query}, watch=True)
         with self._deadline(request, None):
@@ -214,7 +215,12 @@ class _Lines:
         return self._ready.pop()
 
     async def _read(self) -> None:
-        chunk = await self._exchange.chunk()
+        try:
+            chunk = await self._exchange.chunk()
+        except MovedError:
+            # As if the server had ended it; half a line is no line.
+            self._over = True
+            return
         if not chunk:
             self._over = True
             self._ready = [rest] if (rest := self._splitter.rest()).strip() else []

@@ -33,6 +33,10 @@ _DROPPED: Final = "the connection was given up, because connections seemed dead"
 _MOVED: Final = "the watch was ended, because the credentials have changed"
 
 
+class MovedError(UnreachableError):
+    """A stream was ended, because other credentials are in force: it should begin anew."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request, before it is known how the server is reached."""
@@ -193,7 +197,7 @@ class _Pool:
     def cuttable(self, *, stream: bool) -> Iterator[None]:
         """What happens inside ends with an error when the pool is cut."""
         if stream in self._ended:
-            raise UnreachableError(self._ended[stream])
+            raise self._error(stream=stream)
         with anyio.CancelScope() as scope:
             self._scopes[scope] = stream
             try:
@@ -201,7 +205,11 @@ class _Pool:
             finally:
                 del self._scopes[scope]
         if scope.cancelled_caught:
-            raise UnreachableError(self._ended[stream])
+            raise self._error(stream=stream)
+
+    def _error(self, *, stream: bool) -> UnreachableError:
+        why = self._ended[stream]
+        return MovedError(why) if why is _MOVED else UnreachableError(why)
 
 
 class Exchange:
@@ -240,7 +248,7 @@ class Exchange:
         """What has come meanwhile; b"" at the end.
 
         Raises:
-            UnreachableError: the connection was lost.
+            UnreachableError: the connection was lost; MovedError: it is to be made anew.
         """
         import aiohttp
 

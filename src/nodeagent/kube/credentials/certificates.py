@@ -200,6 +200,7 @@ class ClientCertificates:
         """Get the first certificate with the bootstrap credentials, and write the kubeconfig."""
         assert self._settings.bootstrap_kubeconfig is not None
         source = KubeConfig(self._settings.bootstrap_kubeconfig)
+        self._tell(f"a client certificate is being asked for with {source.source}")
         cluster = await source.cluster()
         request = await to_thread.run_sync(self._first_request)
         try:
