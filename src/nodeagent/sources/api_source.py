@@ -85,6 +85,10 @@ class ApiSource:
         """The pods whose present version cannot be used, and why."""
         return dict(self.informer.bad)
 
+    def refused(self) -> dict[str, str]:
+        """Why the checkpoint could not be saved, by the file's name; empty when it could."""
+        return {} if self._checkpoint is None else self._checkpoint.refused
+
     def retry_now(self) -> None:
         """Ask at once instead of waiting: there is reason to believe that the server is back."""
         self.informer.retry_now()

@@ -13,6 +13,7 @@ from nodeagent.pods.sources_ready import SourcesReady
 from nodeagent.pods.workers import PodWorkers
 from nodeagent.server import Check, HealthChecks, checks
 from nodeagent.sources import FileSource, Source, UrlSource
+from nodeagent.sources.api_source import ApiSource
 
 
 def health_checks(
@@ -40,7 +41,7 @@ def health_checks(
         if checkpoint.trouble:
             found[checkpoint.file.path.name] = checkpoint.trouble
         for source in sources:
-            if isinstance(source, FileSource):
+            if isinstance(source, FileSource | ApiSource):
                 found.update(source.refused())
         return found
 

@@ -28,15 +28,16 @@ class ApiLab:
         client: KubeClient | None = None,
         *,
         checkpoint: Path | None = None,
+        node: str = NODE,
         **options: Any,
     ) -> None:
         self.store = store or ApiStore()
         self.client = StoreClient(self.store)
         self.journal = Journal()
-        self.checkpoint = ApiCheckpoint(checkpoint, NODE) if checkpoint is not None else None
+        self.checkpoint = ApiCheckpoint(checkpoint, node) if checkpoint is not None else None
         self.source = ApiSource(
             client or self.client,
-            NODE,
+            node,
             checkpoint=self.checkpoint,
             journal=self.journal,
             **options,

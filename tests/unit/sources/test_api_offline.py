@@ -187,8 +187,7 @@ async def test_of7_a_disk_that_refuses_is_told_once(
             await lab.names("a")
             await anyio.sleep(10 * GAP)
             assert lab.told("CheckpointNotSaved") == ["No space left on device"]
-            assert lab.checkpoint is not None
-            assert lab.checkpoint.refused == {"api-pods.json": "No space left on device"}
+            assert lab.source.refused() == {"api-pods.json": "No space left on device"}
             patched.undo()
             await anyio.sleep(2 * GAP)
             assert saved(file) == ["a"]
