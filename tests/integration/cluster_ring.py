@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from nodeagent.kube import ApiError, KubeClients
 from nodeagent.model.annotations import CONFIG_HASH
 from nodeagent.node.facts import FoundAddresses
 from nodeagent.testing import ApiStore, MemorySource, StoreClient, make_pod
+from nodeagent.testing.api_server import FakeApiServer, serving_api
 from nodeagent.testing.api_store import Request
 from nodeagent.wiring import node as node_wiring
 
@@ -63,11 +65,22 @@ class ClusterRing(Ring):
     """One agent that is a node of a cluster, and questions about what the API server shows."""
 
     def __init__(
-        self, agent: NodeAgent, runtime: Embedded, static: MemorySource, line: Line
+        self,
+        agent: NodeAgent,
+        runtime: Embedded,
+        static: MemorySource,
+        store: ApiStore,
+        line: Line | None = None,
     ) -> None:
         super().__init__(agent, runtime, static)
-        self.line = line
-        self.store = line.store
+        self.store = store
+        self._line = line
+
+    @property
+    def line(self) -> Line:
+        """The line to the store, when there is no HTTP between."""
+        assert self._line is not None
+        return self._line
 
     def api_pod(self, name: str) -> dict[str, Any] | None:
         """The pod as the API shows it; None when there is none."""
@@ -151,24 +164,12 @@ async def node_on(
 
     ``others`` are sources beside that of the static pods.
     """
-    settings.setdefault("image_gc_high_threshold_percent", 100)
-    config = AgentConfig(
-        container_runtime_endpoint=endpoint,
-        root_dir=tmp_path / "root",
-        pod_logs_dir=tmp_path / "logs",
-        node_name=name,
-        node_ip="10.0.0.1",
-        make_iptables_util_chains=False,
-        **settings,
-    )
     source = MemorySource(*static, name="file")
+    config = node_config(endpoint, tmp_path, name, **settings)
     agent = NodeAgent(config, sources=[source, *others], cluster=line.clients, clock=clock)
-    # The address need not be one of this machine.
-    with patch.object(
-        node_wiring, "find_addresses", lambda ips, _name: FoundAddresses(ips=tuple(ips))
-    ):
+    with any_address():
         async with agent:
-            yield ClusterRing(agent, runtime, source, line)
+            yield ClusterRing(agent, runtime, source, line.store, line)
 
 
 @asynccontextmanager
@@ -189,3 +190,64 @@ async def cluster_ring(
         node_on(runtime, endpoint, tmp_path, line, *static, **settings) as ring,
     ):
         yield ring
+
+
+@asynccontextmanager
+async def served_ring(
+    tmp_path: Path,
+    *pods: Pod,
+    static: tuple[Pod, ...] = (),
+    backend: SimulatedBackend | None = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[ClusterRing, FakeApiServer]]:
+    """The same over HTTP, with a kubeconfig."""
+    source, kubeconfig = MemorySource(*static, name="file"), tmp_path / "kubeconfig"
+    async with (
+        serving_api() as server,
+        simulated(tmp_path, backend) as (runtime, endpoint),
+    ):
+        for pod in pods:
+            server.store.create(pod)
+        kubeconfig.write_text(json.dumps(kubeconfig_of(server.url)))
+        config = node_config(endpoint, tmp_path, kubeconfig=kubeconfig, **settings)
+        with any_address():
+            async with NodeAgent(config, sources=[source]) as agent:
+                yield ClusterRing(agent, runtime, source, server.store), server
+
+
+def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:
+    """A kubeconfig that leads to a server."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "here", "user": "node"}}],
+        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "users": [{"name": "node", "user": user}],
+    }
+
+
+def node_config(endpoint: str, tmp_path: Path, name: str = NODE, **settings: Any) -> AgentConfig:
+    """Settings of an agent on these directories."""
+    # How full this machine's disk is must not matter.
+    settings.setdefault("image_gc_high_threshold_percent", 100)
+    return AgentConfig(
+        container_runtime_endpoint=endpoint,
+        root_dir=tmp_path / "root",
+        pod_logs_dir=tmp_path / "logs",
+        node_name=name,
+        node_ip="10.0.0.1",
+        make_iptables_util_chains=False,
+        **settings,
+    )
+
+
+@contextmanager
+def any_address() -> Iterator[None]:
+    """The node's address need not be one of this machine."""
+
+    def as_given(ips: Sequence[str], _name: str) -> FoundAddresses:
+        return FoundAddresses(ips=tuple(ips))
+
+    with patch.object(node_wiring, "find_addresses", as_given):
+        yield

@@ -7,20 +7,16 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import anyio
 import pytest
-from cluster_ring import NODE, ClusterRing, Line, bound, static_pod
+from cluster_ring import NODE, ClusterRing, any_address, bound, node_config, static_pod
 from ring import simulated
 from tests.unit.kube.cluster_lab import Clock, TlsCluster, tls_cluster
 
 from nodeagent.agent import NodeAgent
 from nodeagent.api import Pod
-from nodeagent.config import AgentConfig
-from nodeagent.node.facts import FoundAddresses
 from nodeagent.testing import MemorySource
-from nodeagent.wiring import node as node_wiring
 
 pytestmark = pytest.mark.anyio
 
@@ -32,25 +28,18 @@ async def agent_of(
     """An agent with a bootstrap kubeconfig and no other."""
     cluster.known |= {f"system:node:{NODE}"}
     async with simulated(tmp_path) as (runtime, endpoint):
-        config = AgentConfig(
-            container_runtime_endpoint=endpoint,
-            root_dir=tmp_path / "root",
-            pod_logs_dir=tmp_path / "logs",
-            node_name=NODE,
-            node_ip="10.0.0.1",
-            make_iptables_util_chains=False,
-            image_gc_high_threshold_percent=100,
+        config = node_config(
+            endpoint,
+            tmp_path,
             kubeconfig=tmp_path / "kubeconfig",
             bootstrap_kubeconfig=cluster.bootstrap(),
             **settings,
         )
         source = MemorySource(*static, name="file")
         agent = NodeAgent(config, sources=[source], clock=Clock())
-        with patch.object(
-            node_wiring, "find_addresses", lambda ips, _name: FoundAddresses(ips=tuple(ips))
-        ):
+        with any_address():
             async with agent:
-                yield ClusterRing(agent, runtime, source, Line(cluster.store))
+                yield ClusterRing(agent, runtime, source, cluster.store)
 
 
 def is_ready(node: ClusterRing) -> bool:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from nodeagent.api import ListMeta, ObjectMeta
 from nodeagent.api.codec import convert, dec_hook
+from nodeagent.api.times import parse_time
 from nodeagent.kube.errors import ApiError, UndecodableError
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
@@ -44,6 +45,8 @@ class _HeadMeta(msgspec.Struct, rename="camel", frozen=True, gc=False):
     uid: str | None = ""
     resource_version: str | None = ""
     annotations: dict[str, str] | None = None
+    deletion_timestamp: Any = None
+    deletion_grace_period_seconds: Any = None
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -113,6 +116,7 @@ class Bad:
 
     key: str
     cause: str
+    head: Head | None = None
 
 
 @dataclass(slots=True)
@@ -237,12 +241,12 @@ class ObjectReader(Generic[T]):
             raise UndecodableError(msg) from error
         listed = self._page(page)
         for raw in page.items or ():
-            key = ""
+            head = Head()
             try:
-                key = read_head(raw).key
+                head = read_head(raw)
                 listed.items.append(self.read(raw))
             except UndecodableError as error:
-                listed.bad.append(Bad(key, str(error)))
+                listed.bad.append(Bad(head.key, str(error), head))
         return listed
 
     def _page(self, page: _List[Any] | _RawList) -> Listed[T]:
@@ -306,8 +310,10 @@ class ObjectStore(Generic[T]):
         self.bad = {k: c for k, c in self.bad.items() if any(k == bad.key for bad in listed.bad)}
         for bad in listed.bad:
             self._refuse(bad.key, bad.cause)
-            if bad.key in before and bad.key not in after:
-                after[bad.key] = before[bad.key]
+            if bad.key not in before or bad.key in after:
+                continue
+            if (kept := _salvaged(before[bad.key], bad.head)) is not None:
+                after[bad.key] = kept
         self._objects = after
         return len(before) != len(after) or any(before.get(k) is not v for k, v in after.items())
 
@@ -356,17 +362,60 @@ class ObjectStore(Generic[T]):
             item = self.reader.read(raw)
         except UndecodableError as error:
             self._refuse(head.key, str(error))
-            return False
+            return self._salvage(head)
+        self.bad.pop(head.key, None)
+        if not self._accepts(item):
+            return self._objects.pop(head.key, None) is not None
+        self._objects[head.key] = item
         self.bad.pop(head.key, None)
         if not self._accepts(item):
             return self._objects.pop(head.key, None) is not None
         self._objects[head.key] = item
         return True
 
+    def _salvage(self, head: Head) -> bool:
+        """Take over what little can be read of an object; whether that is news."""
+        old = self._objects.get(head.key)
+        kept = None if old is None else _salvaged(old, head)
+        if kept is old:
+            return False
+        if kept is None:
+            del self._objects[head.key]
+        else:
+            self._objects[head.key] = kept
+        return True
+
     def _refuse(self, key: str, cause: str) -> None:
         if self.bad.get(key) != cause:
             self.bad[key] = cause
             self._report(Bad(key, cause))
+
+
+def _salvaged(old: T, head: Head | None) -> T | None:
+    """The last good version, with the deletion that its newest version, else unreadable, tells.
+
+    None when that is another object of the same name: the old one is gone.
+    """
+    if head is None:
+        return old
+    new, meta = head.metadata, old.metadata
+    if new.uid and new.uid != meta.uid:
+        return None
+    try:
+        deleted = None if new.deletion_timestamp is None else parse_time(new.deletion_timestamp)
+    except (ValueError, TypeError):
+        return old
+    seconds = new.deletion_grace_period_seconds
+    grace = seconds if isinstance(seconds, int) else meta.deletion_grace_period_seconds
+    if deleted is None or (deleted, grace) == (
+        meta.deletion_timestamp,
+        meta.deletion_grace_period_seconds,
+    ):
+        return old
+    struct: Any = old
+    ending = replace(meta, deletion_timestamp=deleted, deletion_grace_period_seconds=grace)
+    kept: T = replace(struct, metadata=ending)
+    return kept
 
 
 def _same(old: KubeObject, new: KubeObject) -> bool:

@@ -13,6 +13,8 @@ from nodeagent.kube.errors import ApiError, UndecodableError, UnreachableError
 
 T = TypeVar("T")
 
+REMEMBERED: Final = 300.0
+"""Seconds after which a refusal that was not repeated is forgotten."""
 _MOST_REFUSALS: Final = 32
 _SEGMENTS_OF_A_NAMESPACE: Final = 2
 
@@ -32,12 +34,13 @@ class Reach:
         self.away_since: float | None = None
         self.cause = ""
         self.on_return: list[Callable[[], None]] = []
-        self._refusals: dict[tuple[str, str], str] = {}
+        self._refusals: dict[tuple[str, str], tuple[str, float]] = {}
 
     @property
     def refusals(self) -> Mapping[tuple[str, str], str]:
-        """What it refuses (401, 403) at present: its words, by verb and kind of object."""
-        return self._refusals
+        """What it has refused (401, 403) lately: its words, by verb and kind of object."""
+        oldest = anyio.current_time() - REMEMBERED
+        return {key: text for key, (text, at) in self._refusals.items() if at >= oldest}
 
     @contextmanager
     def asking(self, verb: str, path: str) -> Iterator[None]:
@@ -55,8 +58,8 @@ class Reach:
         except ApiError as error:
             self.answered()
             if error.unauthorized or error.forbidden:
-                if len(self._refusals) < _MOST_REFUSALS:
-                    self._refusals[key] = str(error)
+                if key in self._refusals or len(self._refusals) < _MOST_REFUSALS:
+                    self._refusals[key] = str(error), anyio.current_time()
             else:
                 self._refusals.pop(key, None)
             raise

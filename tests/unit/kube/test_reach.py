@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from nodeagent.kube import ApiError, KubeClient, KubeClients, UnreachableError, paths
-from nodeagent.kube.reach import Reach, observed, resource_of
+from nodeagent.kube.reach import REMEMBERED, Reach, observed, resource_of
 from nodeagent.testing import ApiStore, StoreClient, make_pod
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +97,17 @@ async def test_what_is_refused_is_known_until_it_is_allowed() -> None:
             await bed.ask()
     assert bed.reach.refusals == {("get", "pods"): text}
     await bed.ask()
+    assert bed.reach.refusals == {}
+
+
+async def test_what_is_refused_and_not_asked_for_again_is_forgotten() -> None:
+    bed = Bed()
+    bed.store.refuse("GET", "pods", ApiError(403, "Forbidden", "no"))
+    with pytest.raises(ApiError):
+        await bed.ask()
+    await anyio.sleep(REMEMBERED)
+    assert bed.reach.refusals == {("get", "pods"): "no"}
+    await anyio.sleep(1)
     assert bed.reach.refusals == {}
 
 

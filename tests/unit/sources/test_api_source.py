@@ -439,6 +439,39 @@ async def test_wa18_a_bad_event_keeps_the_last_good_version(fault: str) -> None:
         assert lab.source.informer.reflector.watches == 1, "the stream goes on"
 
 
+@pytest.mark.parametrize("listed", [True, False])
+async def test_wa18_a_deletion_counts_also_when_the_rest_cannot_be_read(listed: bool) -> None:
+    lab = ApiLab()
+    lab.add("good")
+    bad = lab.add("bad")
+    async with lab.running():
+        await lab.names("bad", "good")
+        ending = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
+        text = {**BAD["a text for a bool"], "metadata": ending}
+        if listed:
+            lab.store.watch_list = False
+            lab.store.expire()
+            lab.store.end_watches()
+        lab.store.put("pods", ("default", "bad"), worse(bad, text))
+
+        def told() -> bool:
+            (pod,) = (p for p in lab.snapshots[-1].pods if p.metadata.name == "bad")
+            return pod.metadata.deletion_grace_period_seconds == 30
+
+        await lab.until(told)
+        assert list(lab.source.problems()) == ["default/bad"]
+
+
+async def test_wa18_one_that_cannot_be_read_and_has_taken_a_name_is_another_one() -> None:
+    lab = ApiLab()
+    bad = lab.add("bad")
+    async with lab.running():
+        await lab.names("bad")
+        text = {**BAD["a text for a bool"], "metadata": {"uid": "another"}}
+        lab.store.put("pods", ("default", "bad"), worse(bad, text))
+        await lab.names()
+
+
 async def test_wa18_what_is_no_object_is_passed_over() -> None:
     lab = ApiLab()
     async with lab.running():
