@@ -33,6 +33,8 @@ log = Log("pods.status_writer")
 
 RECONCILE_PERIOD: Final = 10.0
 _NOW: Final = 0
+_OVERTAKEN: Final = (404, 409, 422)
+"""What a write gets that was meant for another pod of the name, or for what the pod was before."""
 
 
 @dataclass(slots=True)
@@ -219,7 +221,7 @@ class PodStatusWriter:
             sent.unread = False
             await self._bring(uid, shown, sent)
         except ApiError as error:
-            if remembered is not None and (error.conflict or error.not_found):
+            if remembered is not None and error.status in _OVERTAKEN:
                 self._work.want(uid)  # look again, now
             elif error.not_found:
                 self._give_up(uid, stored, sent, "the pod is gone")

@@ -328,7 +328,14 @@ class ApiCore:
         return self._update(target, body)
 
     def _patch(self, target: Target, kind: PatchKind, patch: Any) -> dict[str, Any]:
-        return self._update(target, apply_patch(kind, self._existing(target), patch))
+        before = self._existing(target)
+        new = apply_patch(kind, before, patch)
+        uid = (new.get("metadata") or {}).get("uid")
+        if uid and uid != before["metadata"]["uid"]:
+            # Unlike a PUT, for which it is a precondition.
+            cause = f'metadata.uid: Invalid value: "{uid}": field is immutable'
+            raise invalid(target.resource, target.name, cause)
+        return self._update(target, new)
 
     def _update(self, target: Target, new: dict[str, Any]) -> dict[str, Any]:
         resource, before = target.resource, self._existing(target)

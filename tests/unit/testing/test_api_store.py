@@ -88,15 +88,19 @@ def test_a_write_that_changes_nothing_is_no_write(store: ApiStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("uid", "another"), ("resourceVersion", "1")], ids=["uid", "version"]
+    ("field", "value", "code"),
+    [("uid", "another", 422), ("resourceVersion", "1", 409)],
+    ids=["uid", "version"],
 )
-def test_a_write_for_another_object_conflicts(store: ApiStore, field: str, value: str) -> None:
+def test_a_patch_for_another_object_is_refused(
+    store: ApiStore, field: str, value: str, code: int
+) -> None:
     store.create(make_pod("web"))
     patch = {"metadata": {field: value}, "status": {"phase": "Running"}}
     request = Request("PATCH", paths.pod("default", "web", "status"), {}, patch)
     with pytest.raises(ApiError) as refused:
         store.handle(request)
-    assert refused.value.conflict
+    assert refused.value.status == code
 
 
 def test_a_bound_pod_goes_with_grace_and_only_a_shorter_one_counts(store: ApiStore) -> None:
