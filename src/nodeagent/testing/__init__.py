@@ -25,6 +25,7 @@ from nodeagent.testing.api_client import StoreClient, store_clients
 from nodeagent.testing.api_store import ApiStore
 from nodeagent.testing.builders import make_container, make_pod
 from nodeagent.testing.memory_source import MemorySource
+from nodeagent.testing.mounter import RecordedMounter
 from nodeagent.testing.virtual_time import VirtualTimeLoop
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Late",
     "MemorySource",
     "OldPod",
+    "RecordedMounter",
     "Reorder",
     "RuntimeServer",
     "Show",

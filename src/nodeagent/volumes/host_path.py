@@ -1,4 +1,4 @@
-"""hostPath volumes: checks of the path's kind (docs/behaviour/runtime.md, "Volumes")."""
+"""hostPath volumes: checks of the path's kind (docs/behaviour/volumes.md, "hostPath")."""
 
 from __future__ import annotations
 
@@ -9,9 +9,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nodeagent.api import HostPathVolumeSource, Volume
+from nodeagent.model.volumes import MountedVolume
+from nodeagent.volumes.plugin import SetUp, TearDown, VolumeError
 
-class HostPathError(Exception):
+
+class HostPathError(VolumeError):
     """The path is not what the volume's type says."""
+
+
+class HostPathPlugin:
+    """Files and directories of the host. They are nobody's, and outlive the pod."""
+
+    name = "kubernetes.io/host-path"
+    refreshes = False
+
+    def handles(self, volume: Volume) -> bool:
+        """Whether it is a hostPath."""
+        return volume.host_path is not None
+
+    async def set_up(self, request: SetUp) -> MountedVolume:
+        """Check the path, and create it where its type says so."""
+        source = request.volume.host_path or HostPathVolumeSource()
+        path = Path(source.path)
+        if ".." in path.parts:
+            msg = f"invalid HostPath `{source.path}`: must not contain '..'"
+            raise HostPathError(msg)
+        if source.type:
+            kind = source.type
+            await request.threads.run(lambda: prepare_host_path(path, kind))
+        return MountedVolume(request.volume.name, source.path)
+
+    async def refresh(self, request: SetUp) -> None:
+        """Nothing follows anything."""
+
+    async def tear_down(self, request: TearDown) -> None:
+        """Nothing was made that belongs to the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +53,12 @@ class _Kind:
     matches: Callable[[int], bool]
 
 
+def _no_directory(mode: int) -> bool:
+    return not stat.S_ISDIR(mode)
+
+
 _DIRECTORY: Final = _Kind("a directory", stat.S_ISDIR)
-_FILE: Final = _Kind("a file", stat.S_ISREG)
+_FILE: Final = _Kind("a file", _no_directory)
 _KINDS: Final = {
     "DirectoryOrCreate": _DIRECTORY,
     "Directory": _DIRECTORY,
@@ -47,7 +84,7 @@ def prepare_host_path(path: Path, kind: str) -> None:
         return
     wanted = _KINDS.get(kind)
     if wanted is None:
-        msg = f"hostPath type check failed: {kind} is no known type"
+        msg = f"{kind} is an invalid volume type"
         raise HostPathError(msg)
     try:
         if kind == "DirectoryOrCreate":

@@ -6,10 +6,9 @@ docs/behaviour/runtime.md, "Volumes".
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 from anyio import to_thread
@@ -19,10 +18,12 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.volumes.host_path import HostPathError, prepare_host_path
+from nodeagent.volumes.empty_dir import EmptyDirPlugin
+from nodeagent.volumes.host_path import HostPathPlugin
+from nodeagent.volumes.mounter import Mounter, MountError, SystemMounter
+from nodeagent.volumes.plugin import PluginRegistry, SetUp, VolumeError, directory_name
 from nodeagent.volumes.removal import Removal, remove_tree
-
-T = TypeVar("T")
+from nodeagent.volumes.threads import DiskThreads
 
 FAILED_MOUNT: Final = "FailedMount"
 FAILED_UNMOUNT: Final = "FailedUnMount"
@@ -41,12 +42,24 @@ class VolumeManager:
         root_dir: the agent's directory.
         journal: the flight recorder.
         timeout: seconds that mounting a pod's volumes may take.
+        plugins: the kinds of volumes; emptyDir and hostPath by default.
+        mounter: mounts.
     """
 
     def __init__(
-        self, root_dir: Path, journal: Journal | None = None, *, timeout: float = 123.0
+        self,
+        root_dir: Path,
+        journal: Journal | None = None,
+        *,
+        timeout: float = 123.0,
+        plugins: PluginRegistry | None = None,
+        mounter: Mounter | None = None,
     ) -> None:
+        self._root_dir = root_dir
         self._pods = root_dir / "pods"
+        self._plugins = plugins or PluginRegistry((EmptyDirPlugin(), HostPathPlugin()))
+        self._mounter = mounter or SystemMounter()
+        self._threads = DiskThreads()
         self._journal = journal or Journal()
         self._timeout = timeout
         self._log = Log("volumes")
@@ -87,11 +100,11 @@ class VolumeManager:
             with anyio.fail_after(self._timeout):
                 for volume in pod.spec.volumes:
                     current = volume.name
-                    mounted[current] = await self._mount(uid, volume)
+                    mounted[current] = await self._mount(pod, volume)
         except TimeoutError as error:
             message = f'volume "{current}": no answer within {self._timeout:g}s'
             raise SyncError(message, reason=FAILED_MOUNT) from error
-        except (HostPathError, OSError) as error:
+        except (VolumeError, MountError, OSError) as error:
             message = f'volume "{current}": {_say(error)}'
             raise SyncError(message, reason=FAILED_MOUNT) from error
         if mounted != self._mounted.get(uid, {}):
@@ -102,21 +115,22 @@ class VolumeManager:
         self._mounted[uid] = mounted
         return dict(mounted)
 
-    async def _mount(self, uid: PodUID, volume: Volume) -> MountedVolume:
-        if volume.host_path is not None:
-            source = volume.host_path
-            path = Path(source.path)
-            await _in_thread(lambda: prepare_host_path(path, source.type or ""))
-            return MountedVolume(volume.name, source.path)
-        if volume.empty_dir is not None and not volume.empty_dir.medium:
-            path = self._volume_dir(uid, "kubernetes.io~empty-dir", volume.name)
-            await _in_thread(lambda: _make_empty_dir(path))
-            return MountedVolume(volume.name, str(path))
-        message = f'volume "{volume.name}": this kind of volume is not supported'
-        raise SyncError(message, reason=FAILED_MOUNT)
-
-    def _volume_dir(self, uid: PodUID, plugin: str, name: str) -> Path:
-        return self.pod_dir(uid) / "volumes" / plugin / name
+    async def _mount(self, pod: Pod, volume: Volume) -> MountedVolume:
+        plugin = self._plugins.find(volume)
+        if plugin is None:
+            message = f'volume "{volume.name}": this kind of volume is not supported'
+            raise SyncError(message, reason=FAILED_MOUNT)
+        pod_dir = self.pod_dir(PodUID(pod.metadata.uid))
+        return await plugin.set_up(
+            SetUp(
+                pod=pod,
+                volume=volume,
+                root_dir=self._root_dir,
+                directory=pod_dir / "volumes" / directory_name(plugin.name) / volume.name,
+                mounter=self._mounter,
+                threads=self._threads,
+            )
+        )
 
     async def unmount(self, uid: PodUID) -> None:
         """Remove the pod's volumes and its directory; nothing to remove is fine.
@@ -149,20 +163,9 @@ def _is_file_name(uid: PodUID) -> bool:
     return len(os.fsencode(uid)) <= _LONGEST_FILE_NAME
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    # A hung disk must not hold up cancellation: the thread is left behind instead.
-    return await to_thread.run_sync(work, abandon_on_cancel=True)
-
-
 def _make_pod_dirs(path: Path) -> None:
     for directory in (path.parent, path, *(path / name for name in _POD_SUBDIRECTORIES)):
         directory.mkdir(parents=True, exist_ok=True, mode=0o750)
-
-
-def _make_empty_dir(path: Path) -> None:
-    path.mkdir(parents=True, exist_ok=True, mode=0o750)
-    if path.stat().st_mode & 0o7777 != 0o777:
-        path.chmod(0o777)
 
 
 def _list_directories(path: Path) -> list[PodUID]:

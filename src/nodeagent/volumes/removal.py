@@ -7,16 +7,11 @@ what is mounted below a pod's directory belongs to somebody else. All functions 
 from __future__ import annotations
 
 import os
-import re
-import stat
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-_OPEN_DIR: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
-_MOUNTINFO: Final = Path("/proc/self/mountinfo")
+from nodeagent.volumes.mounts import MOUNTINFO, read_mounts
+from nodeagent.volumes.tree import OPEN_DIR, walk_entry
 
 
 @dataclass(slots=True)
@@ -37,66 +32,72 @@ class Removal:
         return not self.mounts and not self.failures
 
 
-def mount_points_below(path: Path, mountinfo: Path = _MOUNTINFO) -> frozenset[str]:
+def mount_points_below(path: Path, mountinfo: Path = MOUNTINFO) -> frozenset[str]:
     """Mount points at or below a path, as the kernel lists them; none where it does not."""
-    top = os.path.realpath(path)
-    found = set()
-    with suppress(OSError):
-        for line in mountinfo.read_text(errors="surrogateescape").splitlines():
-            fields = line.split(" ")
-            if len(fields) > 4:
-                point = _ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[4])
-                if point == top or point.startswith(f"{top}/"):
-                    found.add(point)
-    return frozenset(found)
+    return frozenset(point.path for point in read_mounts(path, mountinfo))
 
 
-def remove_tree(path: Path, mountinfo: Path = _MOUNTINFO) -> Removal:
+def remove_tree(path: Path, mountinfo: Path = MOUNTINFO) -> Removal:
     """Remove a directory and all in it, except what is mounted there.
 
     A path that does not exist is removed already.
     """
     removal = Removal()
-    mounts = mount_points_below(path, mountinfo)
     top = os.path.realpath(path.parent)
     try:
-        parent = os.open(top, _OPEN_DIR)
+        parent = os.open(top, OPEN_DIR)
     except FileNotFoundError:
         return removal
     try:
-        device = os.fstat(parent).st_dev
-        _remove_entry(parent, path.name, str(Path(top, path.name)), device, mounts, removal)
+        remover = _Remover(removal, mount_points_below(path, mountinfo), os.fstat(parent).st_dev)
+        where = str(Path(top, path.name))
+        try:
+            walk_entry(parent, path.name, where, remover)
+        except OSError as error:
+            remover.failed(where, error)
     finally:
         os.close(parent)
     return removal
 
 
-def _remove_entry(
-    parent: int, name: str, path: str, device: int, mounts: frozenset[str], removal: Removal
-) -> None:
-    try:
-        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if path in mounts or info.st_dev != device:
-            removal.mounts.append(path)
-        elif stat.S_ISDIR(info.st_mode):
-            _remove_directory(parent, name, path, device, mounts, removal)
-        else:
+class _Remover:
+    """Removes what it sees, on one file system."""
+
+    def __init__(self, removal: Removal, mounts: frozenset[str], device: int) -> None:
+        self._removal = removal
+        self._mounts = mounts
+        self._device = device
+        # How much had been left when each directory on the way down was entered.
+        self._left: list[int] = []
+
+    def enter(self, parent: int, name: str, path: str, info: os.stat_result) -> bool:
+        """Go into a directory that is of this file system."""
+        del parent, name
+        if self._foreign(path, info):
+            return False
+        self._left.append(self._count())
+        return True
+
+    def leave(self, parent: int, name: str, path: str, info: os.stat_result) -> None:
+        """Remove a directory that is empty now."""
+        del path, info
+        if self._left.pop() == self._count():
+            os.rmdir(name, dir_fd=parent)
+
+    def other(self, parent: int, name: str, path: str, info: os.stat_result) -> None:
+        """Remove a file."""
+        if not self._foreign(path, info):
             os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        removal.failures.append(f"{path}: {error.strerror}")
 
+    def failed(self, path: str, error: OSError) -> None:
+        """Note what could not be removed."""
+        self._removal.failures.append(f"{path}: {error.strerror}")
 
-def _remove_directory(
-    parent: int, name: str, path: str, device: int, mounts: frozenset[str], removal: Removal
-) -> None:
-    before = len(removal.mounts) + len(removal.failures)
-    descriptor = os.open(name, _OPEN_DIR, dir_fd=parent)
-    try:
-        for entry in os.listdir(descriptor):  # noqa: PTH208 - a descriptor has no path
-            _remove_entry(descriptor, entry, f"{path}/{entry}", device, mounts, removal)
-    finally:
-        os.close(descriptor)
-    if len(removal.mounts) + len(removal.failures) == before:
-        os.rmdir(name, dir_fd=parent)
+    def _foreign(self, path: str, info: os.stat_result) -> bool:
+        if path not in self._mounts and info.st_dev == self._device:
+            return False
+        self._removal.mounts.append(path)
+        return True
+
+    def _count(self) -> int:
+        return len(self._removal.mounts) + len(self._removal.failures)

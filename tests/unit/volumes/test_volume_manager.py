@@ -73,7 +73,7 @@ async def test_an_empty_dir_is_open_to_all_whatever_the_umask(
     finally:
         os.umask(before)
     path = tmp_path / "pods" / UID / "volumes/kubernetes.io~empty-dir/data"
-    assert mounted == {"data": MountedVolume("data", str(path))}
+    assert mounted == {"data": MountedVolume("data", str(path), relabel=True)}
     assert stat.S_IMODE(path.stat().st_mode) == 0o777
 
 
@@ -132,7 +132,7 @@ async def test_a_wrong_host_path_names_the_volume(manager: VolumeManager, tmp_pa
 @pytest.mark.parametrize(
     "volume",
     [
-        empty_dir(medium="Memory"),
+        empty_dir(medium="Cloud"),
         Volume(name="data", config_map=ConfigMapVolumeSource(name="c")),
     ],
 )
@@ -174,11 +174,11 @@ async def test_a_path_that_hangs_fails_its_pod_in_time(
     def hang(_path: Path, _kind: str) -> None:
         released.wait(30)
 
-    monkeypatch.setattr("nodeagent.volumes.manager.prepare_host_path", hang)
+    monkeypatch.setattr("nodeagent.volumes.host_path.prepare_host_path", hang)
     manager = VolumeManager(tmp_path, timeout=0.05)
     try:
         with pytest.raises(SyncError, match="no answer within") as caught:
-            await manager.mount(make_pod(host_path(tmp_path)))
+            await manager.mount(make_pod(host_path(tmp_path, "Directory")))
     finally:
         released.set()
     assert caught.value.reason == "FailedMount"
@@ -207,12 +207,11 @@ def paths(tmp_path: Path) -> dict[str, Path]:
         ("", {"directory", "link", "file", "socket", "device", "missing"}),
         ("DirectoryOrCreate", {"directory", "link", "missing"}),
         ("Directory", {"directory", "link"}),
-        ("FileOrCreate", {"file", "missing"}),
-        ("File", {"file"}),
+        ("FileOrCreate", {"file", "socket", "device", "missing"}),
+        ("File", {"file", "socket", "device"}),
         ("Socket", {"socket"}),
         ("CharDevice", {"device"}),
         ("BlockDevice", set()),
-        ("Nonsense", set()),
     ],
 )
 def test_the_type_says_what_the_path_must_be(
@@ -224,6 +223,11 @@ def test_the_type_says_what_the_path_must_be(
         else:
             with pytest.raises(HostPathError, match="hostPath type check failed"):
                 prepare_host_path(path, kind)
+
+
+def test_an_unknown_type_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HostPathError, match="Nonsense is an invalid volume type"):
+        prepare_host_path(tmp_path, "Nonsense")
 
 
 def test_what_is_created_has_the_usual_modes(tmp_path: Path) -> None:
@@ -248,3 +252,9 @@ def test_a_path_below_a_file_is_no_directory(tmp_path: Path) -> None:
 def test_the_message_names_the_path(name: str) -> None:
     with pytest.raises(HostPathError, match=f"/missing/{name} is not a socket file"):
         prepare_host_path(Path("/missing") / name, "Socket")
+
+
+async def test_a_host_path_may_not_step_back(manager: VolumeManager) -> None:
+    """docs/behaviour/volumes.md, "hostPath"."""
+    with pytest.raises(SyncError, match=r"invalid HostPath `/a/\.\./b`: must not contain '\.\.'"):
+        await manager.mount(make_pod(host_path(Path("/a/../b"))))
