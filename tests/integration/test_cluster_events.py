@@ -102,4 +102,4 @@ async def test_a_node_says_that_it_starts(tmp_path: Path) -> None:
         starting = await event(node, NODE, "Starting")
         assert (starting["type"], starting["message"]) == ("Normal", "Starting kubelet.")
         assert starting["metadata"]["namespace"] == "default"
-        assert "uid" not in starting["involvedObject"]
+        assert starting["involvedObject"]["uid"] == NODE, "where kubectl looks for it"

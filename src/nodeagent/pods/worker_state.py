@@ -300,5 +300,5 @@ def view(state: WorkerState | None, *, synced: bool) -> WorkerView:
         finished=state.finished_at is not None,
         containers_terminating=state.started_terminating,
         runtime_removed=terminated,
-        content_removed=state.evicted or (state.deleted and terminated),
+        content_removed=(state.evicted or state.deleted) and terminated,
     )

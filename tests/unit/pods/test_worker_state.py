@@ -445,7 +445,8 @@ def test_q7_content_may_go_when_evicted_or_when_deleted_and_terminated() -> None
     assert not view(over, synced=True).content_removed
     assert view(replace(over, deleted=True), synced=True).content_removed
     assert not view(replace(killed(), deleted=True), synced=True).content_removed
-    assert view(replace(killed(), evicted=True), synced=True).content_removed
+    assert not view(replace(killed(), evicted=True), synced=True).content_removed
+    assert view(replace(over, evicted=True), synced=True).content_removed
 
 
 def test_a_uid_is_a_pod_uid() -> None:
