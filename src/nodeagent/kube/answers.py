@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -63,8 +63,13 @@ def error_of(
     return ApiError(status, reason, message[:_LONGEST], _retry_after(headers, found))
 
 
-def object_of(wanted: type[T], body: bytes, asked: Wanted) -> T:
+def object_of(wanted: type[T], body: bytes, asked: Callable[[], Wanted]) -> T:
     """The object that an answer is.
+
+    Args:
+        wanted: its type.
+        body: of the answer.
+        asked: what was asked for; only called when it has to be told.
 
     Raises:
         UndecodableError: it is none of the wanted type.
@@ -77,7 +82,7 @@ def object_of(wanted: type[T], body: bytes, asked: Wanted) -> T:
             what = f"an HTML page: {_words(body)!r}"
         elif not body.strip():
             what = "nothing"
-        msg = f"asked to {asked}, the server answered {what}"
+        msg = f"asked to {asked()}, the server answered {what}"
         raise UndecodableError(msg[:_LONGEST]) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -65,7 +66,7 @@ class HttpClient:
     ) -> T:
         """Read an object or a list."""
         request = Request(method="GET", path=path, query=query)
-        return object_of(wanted, await self._body(request, timeout), _asked(request))
+        return object_of(wanted, await self._body(request, timeout), partial(_asked, request))
 
     async def get_bytes(
         self, path: str, *, query: Query | None = None, timeout: float | None = None
@@ -86,14 +87,14 @@ class HttpClient:
         request = Request(
             method="POST", path=path, query=query, body=encode(body), content_type=_JSON
         )
-        return object_of(wanted, await self._body(request, timeout), _asked(request))
+        return object_of(wanted, await self._body(request, timeout), partial(_asked, request))
 
     async def put(
         self, path: str, body: object, wanted: type[T], *, timeout: float | None = None
     ) -> T:
         """Replace an object."""
         request = Request(method="PUT", path=path, body=encode(body), content_type=_JSON)
-        return object_of(wanted, await self._body(request, timeout), _asked(request))
+        return object_of(wanted, await self._body(request, timeout), partial(_asked, request))
 
     async def patch(
         self,
@@ -106,7 +107,7 @@ class HttpClient:
     ) -> T:
         """Change parts of an object."""
         request = Request(method="PATCH", path=path, body=encode(patch), content_type=kind.value)
-        return object_of(wanted, await self._body(request, timeout), _asked(request))
+        return object_of(wanted, await self._body(request, timeout), partial(_asked, request))
 
     async def delete(
         self,
@@ -159,6 +160,7 @@ class HttpClient:
         with anyio.move_on_after(seconds) as scope:
             yield
         if scope.cancelled_caught:
+            self._transport.suspect()
             limit = format_duration(seconds)
             msg = f"{request.method} {request.path}: no complete answer within {limit}"
             raise UnreachableError(msg)

@@ -6,10 +6,11 @@ ones and watches take new connections.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import anyio
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 BODY_LIMIT: Final = 128 * 1024 * 1024
 """Most bytes of an answer that is no watch."""
 _IDLE_SECONDS: Final = 60.0
+_DEAD_SECONDS: Final = 30
 _READ_BUFFER: Final = 1 << 18
 _CLOSE_SECONDS: Final = 1.0
 _DROPPED: Final = "the connection was given up, because connections seemed dead"
@@ -86,6 +88,13 @@ class Transport:
                 pool.cut(_DROPPED, everything=True)
         self._put_away()
 
+    def suspect(self) -> None:
+        """An answer did not come: new requests take new connections, nothing else happens."""
+        if self._pool is not None:
+            self._old.append(self._pool)
+            self._pool = None
+            self._work.set()
+
     def move(self, access: Access) -> None:
         """Another access is in force: new requests get new connections where it needs them."""
         if self._pool is not None and self._pool.connection != access.connection:
@@ -103,7 +112,7 @@ class Transport:
         pool = self._pool_for(access)
         query = f"?{urlencode(request.query)}" if request.query else ""
         url = f"{access.server}{request.path}{query}"
-        host = urlsplit(access.server).netloc.rpartition("@")[2]
+        host = pool.host
         began = anyio.current_time()
         pool.users += 1
         answered = False
@@ -159,6 +168,7 @@ class _Pool:
 
     Attributes:
         connection: which kind; see ``Access.connection``.
+        host: host and port of the server.
         users: exchanges that are not closed.
         dropped: nothing on it may go on.
     """
@@ -167,6 +177,7 @@ class _Pool:
         import aiohttp
 
         self.connection = access.connection
+        self.host = urlsplit(access.server).netloc.rpartition("@")[2]
         self.users = 0
         self.dropped = False
         self._ended: dict[bool, str] = {}
@@ -178,6 +189,7 @@ class _Pool:
                 limit=0,
                 ssl=access.tls if access.tls is not None else True,
                 keepalive_timeout=_IDLE_SECONDS,
+                socket_factory=impatient_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
@@ -250,11 +262,17 @@ class Exchange:
         Raises:
             UnreachableError: the connection was lost; MovedError: it is to be made anew.
         """
+        with self._reading():
+            return await self._response.content.readany()
+        raise AssertionError
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         import aiohttp
 
         try:
             with self._pool.cuttable(stream=self._request.watch):
-                return await self._response.content.readany()
+                yield
         except (aiohttp.ClientError, OSError, ValueError) as error:
             msg = f"{self._request.method} {self._request.path}: {cause_of(error)}"
             raise UnreachableError(msg) from error
@@ -267,13 +285,14 @@ class Exchange:
             UndecodableError: it does not end within ``limit`` bytes.
         """
         chunks, size = [], 0
-        while chunk := await self.chunk():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > limit:
-                asked = f"{self._request.method} {self._request.path}"
-                msg = f"{asked}: the answer has more than {limit} bytes, and is not read on"
-                raise UndecodableError(msg)
+        with self._reading():
+            while chunk := await self._response.content.readany():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > limit:
+                    asked = f"{self._request.method} {self._request.path}"
+                    msg = f"{asked}: the answer has more than {limit} bytes, and is not read on"
+                    raise UndecodableError(msg)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def beginning(self, limit: int) -> bytes:
@@ -295,6 +314,21 @@ class Exchange:
                 self._response.release()
             else:
                 self._response.close()
+
+
+def impatient_socket(address: Any) -> socket.socket:
+    """A socket whose connection the kernel gives up when nobody answers for 30 s."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, _DEAD_SECONDS // 2),
+        (socket.TCP_KEEPINTVL, _DEAD_SECONDS // 6),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, _DEAD_SECONDS * 1000),
+    ):
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return made
 
 
 def _headers(access: Access, request: Request) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from nodeagent.api.node import Node, NodeList
 from nodeagent.kube import KubeClient, KubeClients, PatchKind, paths
 from nodeagent.kube.connect import ClientSettings, open_clients
 from nodeagent.kube.errors import ApiError, UndecodableError, UnreachableError
-from nodeagent.kube.transport import BODY_LIMIT
+from nodeagent.kube.transport import BODY_LIMIT, impatient_socket
 
 pytestmark = pytest.mark.anyio
 
@@ -360,6 +361,47 @@ async def test_kq10_connections_that_seem_dead_are_dropped(tmp_path: Path) -> No
         api.body = NODE
         assert (await clients.main.get(paths.node("n1"), Node)).metadata.name == "n1"
         assert len(set(api.ports)) == 3
+
+
+async def test_kq10_after_an_answer_that_did_not_come_connections_are_new(
+    tmp_path: Path,
+) -> None:
+    async with connected(tmp_path) as (api, clients):
+        watching = anyio.Event()
+
+        async def stream(request: web.Request) -> web.StreamResponse:
+            if "watch" not in request.query:
+                return await api.silent(request)
+            response = web.StreamResponse()
+            await response.prepare(request)
+            watching.set()
+            await api.over.wait()
+            return response
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(clients.main.get, paths.NODES, NodeList)
+        idle = set(api.ports)
+        assert len(idle) == 2
+        api.handler = stream
+        async with clients.main.watch(paths.PODS, {}) as lines:
+            await watching.wait()
+            await unreachable(clients)
+            api.handler = None
+            await clients.main.get(paths.NODES, NodeList)
+            assert api.ports[-1] not in idle
+            with anyio.move_on_after(5) as scope:
+                await anext(lines)
+            assert scope.cancelled_caught
+
+
+@pytest.mark.realtime
+async def test_kq13_the_kernel_gives_dead_connections_up(tmp_path: Path) -> None:
+    made = impatient_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))
+    with made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
 
 async def test_kq11_requests_are_throttled_and_heartbeats_are_not(tmp_path: Path) -> None:
