@@ -32,8 +32,10 @@ from nodeagent.pods.status_merge import is_part_of, merge_status, status_patch
 log = Log("pods.status_writer")
 
 RECONCILE_PERIOD: Final = 10.0
+_REMEMBERED: Final = 5.0
+"""Seconds after which a watch surely shows what a write has changed."""
 _NOW: Final = 0
-_OVERTAKEN: Final = (404, 409, 422)
+_OVERTAKEN: Final = (409, 422)
 """What a write gets that was meant for another pod of the name, or for what the pod was before."""
 
 
@@ -47,7 +49,9 @@ class _Sent:
         unread: what an earlier agent told was not looked at yet.
         withheld: the API does not know yet that the pod has ended.
         deleted: the API's pod was deleted for good.
-        reply: what the server answered last; kept until the next reconciliation only.
+        reply: what the server answered last, while a watch may not show it yet.
+        replied_at: when that was.
+        doubtful: what the server has is not known: look before the next write.
         left: what the server did not take of the last patch.
         compared: what was found to need no patch: the API's pod, the version, and whether
             containers might run.
@@ -59,6 +63,8 @@ class _Sent:
     withheld: bool = False
     deleted: bool = False
     reply: Pod | None = None
+    replied_at: float = 0.0
+    doubtful: bool = False
     left: dict[str, Any] | None = None
     compared: tuple[Pod, int, bool] | None = None
 
@@ -156,11 +162,13 @@ class PodStatusWriter:
             if stored is None or target is None:
                 continue
             sent = self._book(uid, target)
-            if self._is_due(stored, target, sent) or self._differs(stored, target, sent):
-                sent.compared = None
-                sent.version = 0
+            if self._is_due(stored, target, sent):
                 self._work.want(uid)
-            sent.reply = None
+            elif self._differs(stored, target, sent):
+                sent.version, sent.doubtful = 0, True
+                self._work.want(uid)
+            if anyio.current_time() - sent.replied_at >= _REMEMBERED:
+                sent.reply = None
 
     def _book(self, uid: PodUID, target: Pod) -> _Sent:
         sent = self._sent.get(uid)
@@ -209,22 +217,24 @@ class PodStatusWriter:
         if not self._is_due(stored, target, sent):
             self._since.pop(uid, None)
             return
-        # After a failure nobody knows what the server has.
-        remembered, sent.reply = sent.reply, None
+        base, doubtful = sent.reply or target, sent.doubtful
+        # Until it has gone well nobody knows what the server has.
+        sent.reply, sent.doubtful = None, True
         try:
-            shown = remembered or await self._get(target)
+            shown = await self._get(target) if doubtful else base
             if shown.metadata.uid != sent.target:
                 self._give_up(uid, stored, sent, "another pod has its name")
                 return
             if sent.unread and is_mirror(shown):
                 self._statuses.adopt(uid, shown.status)
             sent.unread = False
-            await self._bring(uid, shown, sent)
+            await self._bring(uid, shown, sent, watched=shown is target)
+            sent.doubtful = False
         except ApiError as error:
-            if remembered is not None and error.status in _OVERTAKEN:
-                self._work.want(uid)  # look again, now
-            elif error.not_found:
+            if error.not_found:
                 self._give_up(uid, stored, sent, "the pod is gone")
+            elif error.status in _OVERTAKEN and not doubtful:
+                self._work.want(uid)  # look first, now
             else:
                 raise
 
@@ -238,8 +248,8 @@ class PodStatusWriter:
         meta = target.metadata
         return await self._client.get(paths.pod(meta.namespace, meta.name), Pod)
 
-    async def _bring(self, uid: PodUID, shown: Pod, sent: _Sent) -> None:
-        """Bring the API's pod to where it should be."""
+    async def _bring(self, uid: PodUID, shown: Pod, sent: _Sent, *, watched: bool) -> None:
+        """Bring the API's pod to where it should be; ``watched``: it is as the watch shows it."""
         # Read only now: what has changed during the request before goes along.
         stored = self._statuses.versioned(uid)
         if stored is None:
@@ -248,7 +258,9 @@ class PodStatusWriter:
         patch = self._patch(shown, stored, sent, may_run=may_run)
         if patch is not None:
             shown = await self._write(uid, shown, patch)
-        sent.reply, sent.version = shown, stored.version
+        sent.version = stored.version
+        if patch is not None or not watched:
+            sent.reply, sent.replied_at = shown, anyio.current_time()
         if patch is not None:
             self._note_left(uid, shown, stored, sent, patch)
         sent.withheld = is_terminal(stored.status.phase) and not is_terminal(shown.status.phase)
