@@ -175,7 +175,7 @@ async def test_a_machine_that_restarts_meanwhile_starts_the_pods_again(tmp_path:
         simulated(other) as (runtime, endpoint),
         node_on(runtime, endpoint, tmp_path, line, static_pod()) as node,
     ):
-        await node.running("web")
+        await node.until(lambda: bool(node.ids("web")))
         await anyio.sleep(120)
         assert node.ids("done") == [], "what has ended does not run again"
         ids = node.ids("web")
@@ -185,6 +185,42 @@ async def test_a_machine_that_restarts_meanwhile_starts_the_pods_again(tmp_path:
         await anyio.sleep(60)
         assert node.ids("web") == ids
         assert node.api_phase("done") == "Succeeded"
+
+
+async def test_what_a_pod_was_let_in_for_need_not_be_known_again(tmp_path: Path) -> None:
+    """The node's labels are the cluster's, and a runtime class is an object there."""
+    line = Line(ApiStore())
+    kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": ""}
+    line.store.create({**kind, "metadata": {"name": "usual"}})
+    async with (
+        simulated(tmp_path) as (runtime, endpoint),
+        node_on(runtime, endpoint, tmp_path, line) as node,
+    ):
+        await node.until(lambda: bool(line.store.all("nodes")))
+
+        def give_label(item: dict[str, Any]) -> None:
+            item["metadata"]["labels"]["example.com/disk"] = "ssd"
+
+        line.store.edit("nodes", NODE, give_label, namespace="")
+        await anyio.sleep(10)
+        selector = {"example.com/disk": "ssd"}
+        line.store.create(bound("web", node_selector=selector, runtime_class_name="usual"))
+        await node.api_running("web")
+        await anyio.sleep(10)
+        line.cut()
+    other = tmp_path / "after"
+    other.mkdir()
+    async with (
+        simulated(other) as (runtime, endpoint),
+        node_on(runtime, endpoint, tmp_path, line) as node,
+    ):
+        await node.until(lambda: bool(node.ids("web")))
+        ids = node.ids("web")
+        line.heal()
+        await node.until(node.agent.parts.sources_ready.all_ready)
+        await anyio.sleep(60)
+        assert node.ids("web") == ids
+        assert node.api_phase("web") == "Running"
 
 
 async def test_an_old_checkpoint_starts_nothing_that_the_server_has_removed(

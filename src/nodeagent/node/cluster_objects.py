@@ -6,7 +6,9 @@ Implements what ``nodeagent.runtime.lookups`` asks for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from nodeagent.api.runtime_class import RuntimeClass
 from nodeagent.api.service import Service
@@ -33,7 +35,9 @@ class Seen(Protocol[T_co]):
 
 
 class ClusterRuntimeClasses:
-    """Where the names of runtime classes lead.
+    """Where the names of runtime classes lead: a section of the agent's checkpoint.
+
+    So pods can be started again while the API server is away.
 
     Args:
         seen: the RuntimeClass objects.
@@ -41,11 +45,25 @@ class ClusterRuntimeClasses:
 
     def __init__(self, seen: Seen[RuntimeClass]) -> None:
         self._seen = seen
+        self._remembered: dict[str, str] = {}
 
     def handler(self, name: str) -> str | None:
         """The handler of the runtime class; None when there is no such class."""
         found = self._seen.get(name)
+        if found is None and not self._seen.synced:
+            return self._remembered.get(name)
         return None if found is None else found.handler
+
+    def snapshot(self) -> dict[str, str]:
+        """The handlers, by name."""
+        if not self._seen.synced:
+            return self._remembered
+        return {name: found.handler for name, found in sorted(self._seen.objects.items())}
+
+    def restore(self, saved: Any, shift: float) -> None:
+        """Take over what was known when an earlier agent ended."""
+        del shift
+        self._remembered = msgspec.convert(saved, dict[str, str])
 
 
 class ClusterServices:

@@ -32,11 +32,13 @@ class ClusterObjects:
         node: the Node of this machine.
         services: those that have an address.
         runtime_classes: all of them.
+        handlers: where these lead, also while nobody can be asked.
     """
 
     node: Informer[Node]
     services: Informer[Service]
     runtime_classes: Informer[RuntimeClass]
+    handlers: ClusterRuntimeClasses
 
     @property
     def informers(self) -> tuple[Informer[Node], Informer[Service], Informer[RuntimeClass]]:
@@ -79,18 +81,20 @@ def watch_objects(
         return None
     client = link.clients.main
     own = {"fieldSelector": f"metadata.name={node_name}"}
+    classes = Informer(
+        client,
+        RuntimeClass,
+        "RuntimeClass",
+        Reflected(paths.RUNTIME_CLASSES, "runtimeclasses", {}, journal),
+    )
     return ClusterObjects(
         node=Informer(client, Node, "Node", Reflected(paths.NODES, "nodes", own, journal)),
         # All, also those without an address: not every API server can select by it.
         services=Informer(
             client, Service, "Service", Reflected(paths.SERVICES, "services", {}, journal)
         ),
-        runtime_classes=Informer(
-            client,
-            RuntimeClass,
-            "RuntimeClass",
-            Reflected(paths.RUNTIME_CLASSES, "runtimeclasses", {}, journal),
-        ),
+        runtime_classes=classes,
+        handlers=ClusterRuntimeClasses(classes),
     )
 
 
@@ -120,7 +124,7 @@ def make_lookups(
     return Lookups(
         describe=describe,
         ended=ended,
-        runtime_classes=ClusterRuntimeClasses(objects.runtime_classes),
+        runtime_classes=objects.handlers,
         services=ServicesWhileAway(ClusterServices(objects.services), link.reach),
         allocatable=allocatable,
     )

@@ -150,6 +150,8 @@ def build_parts(
         access=access,
     )
     checkpoint.add("runtime", runtime_manager)
+    if objects is not None:
+        checkpoint.add("runtime-classes", objects.handlers)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
     metrics = PodMetrics(registry)
     probes = ProbeManager(

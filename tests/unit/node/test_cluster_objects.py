@@ -30,6 +30,20 @@ def test_a_runtime_class_leads_to_its_handler() -> None:
     assert classes.handler("kata") is None
 
 
+def test_a_runtime_class_is_remembered_until_somebody_knows_better() -> None:
+    gvisor = RuntimeClass(metadata=ObjectMeta(name="gvisor"), handler="runsc")
+    saved = ClusterRuntimeClasses(Seen({"gvisor": gvisor})).snapshot()
+    seen: Seen[RuntimeClass] = Seen({}, synced=False)
+    classes = ClusterRuntimeClasses(seen)
+    classes.restore(saved, 0.0)
+    assert classes.handler("gvisor") == "runsc"
+    assert classes.handler("kata") is None
+    assert classes.snapshot() == saved == {"gvisor": "runsc"}
+    seen.synced = True
+    assert classes.handler("gvisor") is None
+    assert classes.snapshot() == {}
+
+
 def test_services_are_found_by_namespace() -> None:
     made = [Service(metadata=ObjectMeta(name=n, namespace=n)) for n in ("a", "b", "c")]
     services = ClusterServices(Seen({f"{s.metadata.name}": s for s in made}, synced=False))
