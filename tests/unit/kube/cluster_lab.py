@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -140,7 +139,3 @@ def shown(path: Path) -> dict[str, Any]:
         "user": document["users"][0]["user"],
         "context": document["current-context"],
     }
-
-
-def text(value: object) -> str:
-    return json.dumps(value)
