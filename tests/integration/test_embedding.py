@@ -16,7 +16,13 @@ from ring import phase, simulated
 from nodeagent import AgentConfig, NodeAgent, StartError
 from nodeagent.embedded import Call, NoFaults, SimulatedBackend, Work, open_embedded
 from nodeagent.rpc import Unavailable
-from nodeagent.testing import MemorySource, VirtualTimeLoop, make_pod
+from nodeagent.testing import (
+    ApiStore,
+    MemorySource,
+    VirtualTimeLoop,
+    make_pod,
+    store_clients,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -258,6 +264,16 @@ async def test_the_embedded_runtime_follows_a_scenario(tmp_path: Path) -> None:
         assert 60 <= away <= 70
         back = next(at for what, at in said if what == "RuntimeReady" and at > away)
         assert 90 <= back <= 95
+
+
+async def test_an_embedder_may_bring_an_api_server(tmp_path: Path) -> None:
+    store, settings = ApiStore(), config(tmp_path, make_iptables_util_chains=False)
+    store.create(make_pod("web", node_name=settings.node_name))
+    async with NodeAgent(settings, cluster=store_clients(store)) as agent:
+        await agent.ready()
+        await running(agent)
+        names = [node["metadata"]["name"] for node in store.all("nodes")]
+        assert names == [settings.node_name]
 
 
 async def test_a_scenario_that_cannot_be_followed_keeps_the_agent_from_starting(
