@@ -150,6 +150,12 @@ class AdmissionDesk:
             tasks.start_soon(self._make_rooms)
             task_status.started()
 
+    def _decide_again(self, uid: PodUID) -> None:
+        try:
+            self.again(uid)
+        except Exception as error:  # noqa: BLE001 - one pod must not keep the others from theirs
+            log.fault("admission_broke", error, uid=uid)
+
     # -- the node --------------------------------------------------------------------------
 
     async def _look_at_nodes(self) -> None:
@@ -175,7 +181,7 @@ class AdmissionDesk:
                 if uid in self._asking:
                     del self._asking[uid]
                     self._asked.add(uid)
-                    self.again(uid)
+                    self._decide_again(uid)
 
     def _wait_for_server(self, error: Exception, waiting: int) -> None:
         cause = str(error) or type(error).__name__
@@ -195,11 +201,11 @@ class AdmissionDesk:
                 if uid in self._room:
                     del self._room[uid]
                     self._made_room.add(uid)
-                    self.again(uid)
+                    self._decide_again(uid)
                 # What the others count on may be gone, or not be needed any more.
                 for other in tuple(self._room):
                     del self._room[other]
-                    self.again(other)
+                    self._decide_again(other)
 
     async def _make_room(self, wish: Preempt) -> None:
         async with anyio.create_task_group() as tasks:

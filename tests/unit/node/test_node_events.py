@@ -82,3 +82,14 @@ def test_of_a_pod_that_is_gone_nothing_is_remembered(caplog: pytest.LogCaptureFi
 
 def test_the_nodes_address_is_an_address() -> None:
     assert ip_address(primary_address()).version == 4
+
+
+def test_that_there_is_no_cluster_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A machine that stands alone has no cluster's name servers, and nobody needs to know."""
+    journal = Journal()
+    events = JournalEvents(journal)
+    events(pod(), "Warning", "MissingClusterDNS", "none")
+    events.node_event("Warning", "MissingClusterDNS", "none")
+    events.node_event("Warning", "ImageGCFailed", "no")
+    assert logged(caplog) == [("ImageGCFailed", "no")]
+    assert len(journal.select()) == 3

@@ -362,3 +362,22 @@ async def test_aw6_nothing_more_ends_for_a_pod_that_is_gone() -> None:
         await anyio.sleep(5)
         assert [e.pod for e in home.rig.events if e.reason == "Preempting"] == ["uid-a"]
         assert home.at_work(PodUID("uid-one"))
+
+
+async def test_one_pod_that_breaks_admission_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """docs/behaviour/admission.md, "Waiting"."""
+    async with house(told=make_node(SSD)) as home:
+        decide_again = home.desk.again
+
+        def again(uid: PodUID) -> None:
+            if uid == WEB:
+                raise ValueError("broken")
+            decide_again(uid)
+
+        monkeypatch.setattr(home.desk, "again", again)
+        home.add(choosy(), make_pod("db", node_selector=SSD))
+        await anyio.sleep(0.1)
+        assert home.at_work(PodUID("uid-db"))
+        assert "admission_broke" in [record.message for record in caplog.records]
