@@ -24,7 +24,8 @@ class ClusterNode(Agent):
     ) -> None:
         config = plane.node_kubeconfig(base / "node.kubeconfig", name)
         own = (f"--hostname-override={name}", f"--kubeconfig={config}", "--node-ip=127.0.0.1")
-        super().__init__(base, endpoint, *own, *flags)
+        # The firewall of the machine that tests run on is left alone.
+        super().__init__(base, endpoint, *own, "--make-iptables-util-chains=false", *flags)
         self.name = name
         self.plane = plane
         self.path: Final = f"/api/v1/nodes/{name}"
