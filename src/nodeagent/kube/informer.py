@@ -85,6 +85,11 @@ class Informer(Generic[T]):
         return self._store.bad
 
     @property
+    def incomplete(self) -> bool:
+        """Whether the server has objects that cannot be read, and of which nothing is known."""
+        return self._store.incomplete
+
+    @property
     def trouble(self) -> str:
         """Why the server cannot be asked, "" while it can."""
         return self.reflector.trouble

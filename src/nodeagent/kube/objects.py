@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,9 @@ from nodeagent.api import ListMeta, ObjectMeta
 from nodeagent.api.codec import convert, dec_hook
 from nodeagent.api.times import parse_time
 from nodeagent.kube.errors import ApiError, UndecodableError
+
+_MOST_FOREIGN: Final = 20
+"""Kinds that do not belong here, and what is no object, are told of so many times."""
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
 """What reading damaged JSON may raise."""
@@ -112,11 +115,23 @@ def key_of(item: KubeObject) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """An object that cannot be used: who it is, as far as that can be read, and why not."""
+    """An object that cannot be used: who it is, as far as that can be read, and why not.
+
+    Attributes:
+        key: who it is.
+        cause: why not.
+        foreign: it is of another kind, so nothing is missing without it.
+        head: what can be read of it.
+    """
 
     key: str
     cause: str
+    foreign: bool = False
     head: Head | None = None
+
+
+class WrongKindError(UndecodableError):
+    """An object is of another kind."""
 
 
 @dataclass(slots=True)
@@ -134,6 +149,13 @@ class Listed(Generic[T]):
     token: str
     items: list[T] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
+
+    def add(self, item: T | Bad) -> None:
+        """Add an object, or one that cannot be used."""
+        if isinstance(item, Bad):
+            self.bad.append(item)
+        else:
+            self.items.append(item)
 
 
 def read_event(line: bytes) -> tuple[str, msgspec.Raw]:
@@ -204,16 +226,26 @@ class ObjectReader(Generic[T]):
                 item = convert(msgspec.json.decode(raw), self._wanted)
             except UNREADABLE as error:
                 raise UndecodableError(str(error)) from error
-        if problem := self._problem(item):
-            raise UndecodableError(problem)
+        self.check_kind(item.kind)
+        if not item.metadata.name or not item.metadata.uid:
+            raise UndecodableError("it has no name or no uid")
         return _trimmed(item)
 
-    def _problem(self, item: T) -> str:
-        if item.kind not in ("", self.kind):
-            return f"a {item.kind} instead of a {self.kind}"
-        if not item.metadata.name or not item.metadata.uid:
-            return "it has no name or no uid"
-        return ""
+    def check_kind(self, kind: str | None) -> None:
+        """Raise WrongKindError for an object of another kind; "" counts as the right one."""
+        if kind and kind != self.kind:
+            msg = f"a {kind} instead of a {self.kind}"
+            raise WrongKindError(msg)
+
+    def read_named(self, raw: msgspec.Raw) -> T | Bad:
+        """One object, or why it cannot be used."""
+        head = Head()
+        try:
+            head = read_head(raw)
+            self.check_kind(head.kind)
+            return self.read(raw)
+        except UndecodableError as error:
+            return Bad(head.key, str(error), isinstance(error, WrongKindError), head)
 
     def read_list(self, data: bytes) -> Listed[T]:
         """A list, or a page of one.
@@ -227,10 +259,9 @@ class ObjectReader(Generic[T]):
             return self._read_one_by_one(data)
         listed = self._page(page)
         for item in page.items or ():
-            if problem := self._problem(item):
-                listed.bad.append(Bad(key_of(item), problem))
-            else:
-                listed.items.append(_trimmed(item))
+            if item.kind not in ("", self.kind) or not item.metadata.name or not item.metadata.uid:
+                return self._read_one_by_one(data)
+            listed.items.append(_trimmed(item))
         return listed
 
     def _read_one_by_one(self, data: bytes) -> Listed[T]:
@@ -241,12 +272,7 @@ class ObjectReader(Generic[T]):
             raise UndecodableError(msg) from error
         listed = self._page(page)
         for raw in page.items or ():
-            head = Head()
-            try:
-                head = read_head(raw)
-                listed.items.append(self.read(raw))
-            except UndecodableError as error:
-                listed.bad.append(Bad(head.key, str(error), head))
+            listed.add(self.read_named(raw))
         return listed
 
     def _page(self, page: _List[Any] | _RawList) -> Listed[T]:
@@ -288,6 +314,7 @@ class ObjectStore(Generic[T]):
         self._accepts = accepts
         self._report = report
         self._objects: dict[str, T] = {}
+        self._foreign: set[str] = set()
         self.bad: dict[str, str] = {}
 
     @property
@@ -299,23 +326,32 @@ class ObjectStore(Generic[T]):
         """Start with what is known from before: it stays for objects that cannot be read."""
         self._objects = {key_of(item): item for item in items}
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether the server has objects that cannot be read, and of which nothing is known."""
+        return any(key not in self._objects for key in self.bad)
+
     def replace(self, listed: Listed[T]) -> bool:
         """Take over a complete list; whether anything has changed."""
-        before, after = self._objects, {}
+        before, after, was_incomplete = self._objects, {}, self.incomplete
         for item in filter(self._accepts, listed.items):
             key = key_of(item)
             old = before.get(key)
             # An unchanged object stays the same one: to compare two that are one costs nothing.
-            after[key] = old if old is not None and _same(old, item) else item
-        self.bad = {k: c for k, c in self.bad.items() if any(k == bad.key for bad in listed.bad)}
+            if old is not None:
+                after[key] = old if _same(old, item) else _sharing(old, item)
+            else:
+                after[key] = item
+        known, self.bad = self.bad, {}
         for bad in listed.bad:
-            self._refuse(bad.key, bad.cause)
-            if bad.key not in before or bad.key in after:
+            self._refuse(bad, known)
+            if bad.key not in before or bad.key in after or bad.foreign:
                 continue
             if (kept := _salvaged(before[bad.key], bad.head)) is not None:
                 after[bad.key] = kept
         self._objects = after
-        return len(before) != len(after) or any(before.get(k) is not v for k, v in after.items())
+        same = len(before) == len(after) and all(before.get(k) is v for k, v in after.items())
+        return not same or self.incomplete != was_incomplete
 
     def apply(self, event: str, raw: msgspec.Raw, after: str) -> tuple[str, bool]:
         """Take over an event.
@@ -328,16 +364,14 @@ class ObjectStore(Generic[T]):
         Returns:
             The version of the event, "" without one, and whether anything has changed.
         """
+        key = ""
         try:
             head = read_head(raw)
+            key = head.key
+            self.reader.check_kind(head.kind)
         except UndecodableError as error:
-            self._refuse("", str(error))
-            return "", False
-        if head.kind not in (None, "", self.reader.kind):
-            # Not under its key: an object of our kind may have the same one.
-            self._refuse(
-                f"{head.kind} {head.key}", f"a {head.kind} instead of a {self.reader.kind}"
-            )
+            # What is no object, or no object of ours, cannot be one that is missing.
+            self._refuse(Bad(key, str(error), foreign=True), self.bad)
             return "", False
         if event == "DELETED":
             return head.version, self._remove(head)
@@ -346,10 +380,10 @@ class ObjectStore(Generic[T]):
         return head.version, self._put(head, raw)
 
     def _remove(self, head: Head) -> bool:
-        self.bad.pop(head.key, None)
+        was_bad = self.bad.pop(head.key, None) is not None
         old = self._objects.get(head.key)
         if old is None or (head.metadata.uid and old.metadata.uid != head.metadata.uid):
-            return False
+            return was_bad
         del self._objects[head.key]
         return True
 
@@ -358,19 +392,14 @@ class ObjectStore(Generic[T]):
         old = self._objects.get(head.key)
         if old is not None and head.version and head.version == old.metadata.resource_version:
             return False
-        try:
-            item = self.reader.read(raw)
-        except UndecodableError as error:
-            self._refuse(head.key, str(error))
+        item = self.reader.read_named(raw)
+        if isinstance(item, Bad):
+            self._refuse(item, self.bad)
             return self._salvage(head)
         self.bad.pop(head.key, None)
         if not self._accepts(item):
             return self._objects.pop(head.key, None) is not None
-        self._objects[head.key] = item
-        self.bad.pop(head.key, None)
-        if not self._accepts(item):
-            return self._objects.pop(head.key, None) is not None
-        self._objects[head.key] = item
+        self._objects[head.key] = item if old is None else _sharing(old, item)
         return True
 
     def _salvage(self, head: Head) -> bool:
@@ -385,10 +414,16 @@ class ObjectStore(Generic[T]):
             self._objects[head.key] = kept
         return True
 
-    def _refuse(self, key: str, cause: str) -> None:
-        if self.bad.get(key) != cause:
-            self.bad[key] = cause
-            self._report(Bad(key, cause))
+    def _refuse(self, bad: Bad, known: Mapping[str, str]) -> None:
+        if bad.foreign:
+            if bad.cause not in self._foreign and len(self._foreign) < _MOST_FOREIGN:
+                self._foreign.add(bad.cause)
+                self._report(bad)
+            return
+        told = known.get(bad.key) == bad.cause
+        self.bad[bad.key] = bad.cause
+        if not told:
+            self._report(bad)
 
 
 def _salvaged(old: T, head: Head | None) -> T | None:
@@ -416,6 +451,16 @@ def _salvaged(old: T, head: Head | None) -> T | None:
     ending = replace(meta, deletion_timestamp=deleted, deletion_grace_period_seconds=grace)
     kept: T = replace(struct, metadata=ending)
     return kept
+
+
+def _sharing(old: T, new: T) -> T:
+    """The new object with the old one's spec if they are equal: mostly only a status changes."""
+    before, after = getattr(old, "spec", None), getattr(new, "spec", None)
+    if before is None or before != after:
+        return new
+    struct: Any = new
+    shared: T = replace(struct, spec=before)
+    return shared
 
 
 def _same(old: KubeObject, new: KubeObject) -> bool:

@@ -21,7 +21,6 @@ from nodeagent.journal import Journal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import ApiError, KubeError, UndecodableError, UnreachableError
 from nodeagent.kube.objects import (
-    Bad,
     KubeObject,
     Listed,
     ObjectStore,
@@ -290,12 +289,7 @@ class Reflector(Generic[T]):
     def _initial(self, raws: list[msgspec.Raw], version: str) -> Listed[T]:
         listed: Listed[T] = Listed(version, "")
         for raw in raws:
-            key = ""
-            try:
-                key = read_head(raw).key
-                listed.items.append(self._store.reader.read(raw))
-            except UndecodableError as error:
-                listed.bad.append(Bad(key, str(error)))
+            listed.add(self._store.reader.read_named(raw))
         return listed
 
     async def _read_changes(self, lines: AsyncIterator[bytes]) -> None:

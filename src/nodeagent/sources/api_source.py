@@ -120,7 +120,7 @@ class ApiSource:
             while True:
                 await self._changed.wait()
                 self._changed = anyio.Event()
-                await publish(Snapshot(self.name, tuple(self.informer.objects.values())))
+                await publish(self._snapshot())
 
     async def _load(self) -> SavedPods:
         if self._checkpoint is None:
@@ -148,3 +148,8 @@ class ApiSource:
         )
         self._journal.record("source", "CheckpointUsed", why=cause, pods=len(saved.pods))
         await publish(Snapshot(self.name, saved.pods, remembered=True))
+
+    def _snapshot(self) -> Snapshot:
+        """All pods. Where one cannot be read at all, what runs of it must not be cleaned up."""
+        pods = tuple(self.informer.objects.values())
+        return Snapshot(self.name, pods, remembered=self.informer.incomplete)

@@ -10,10 +10,11 @@ import anyio.lowlevel
 import pytest
 from tests.unit.sources.api_lab import NODE, ApiLab
 
-from nodeagent.api.codec import to_builtins
+from nodeagent.api.codec import encode, to_builtins
 from nodeagent.kube import ApiError, paths
 from nodeagent.kube.reflector import LATE_SECONDS, OPEN_SECONDS, WATCH_SECONDS
 from nodeagent.testing import ApiStore, make_pod
+from nodeagent.testing.api_store import Request
 
 pytestmark = pytest.mark.anyio
 
@@ -435,7 +436,7 @@ async def test_wa18_a_bad_event_keeps_the_last_good_version(fault: str) -> None:
         lab.store.put("pods", ("default", "bad"), worse(bad, BAD[fault]))
         lab.add("next")
         await lab.names("bad", "good", "next")
-        assert len(lab.source.problems()) == 1
+        assert len(lab.told("ObjectUnusable")) == 1
         assert lab.source.informer.reflector.watches == 1, "the stream goes on"
 
 
@@ -470,6 +471,56 @@ async def test_wa18_one_that_cannot_be_read_and_has_taken_a_name_is_another_one(
         text = {**BAD["a text for a bool"], "metadata": {"uid": "another"}}
         lab.store.put("pods", ("default", "bad"), worse(bad, text))
         await lab.names()
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["watch list", "list"])
+@pytest.mark.parametrize("mended", [True, False], ids=["mended", "deleted"])
+async def test_wa18_a_pod_of_which_nothing_is_known_is_not_forgotten(
+    mended: bool, watch_list: bool
+) -> None:
+    lab = ApiLab(watch_list=watch_list)
+    lab.add("good")
+    bad = lab.add("bad")
+    lab.store.put("pods", ("default", "bad"), worse(bad, BAD["a text for a bool"]))
+    async with lab.running():
+        await lab.names("good")
+        assert lab.snapshots[-1].remembered, "what runs of it is not cleaned up"
+        if mended:
+            lab.store.put("pods", ("default", "bad"), bad)
+        else:
+            lab.store.delete("pods", "bad", grace=0)
+        await lab.until(lambda: not lab.snapshots[-1].remembered)
+        assert lab.shown() == (["bad", "good"] if mended else ["good"])
+
+
+async def test_wa18_what_is_no_pod_holds_nothing_up() -> None:
+    lab = ApiLab(watch_list=False)
+    lab.add("good")
+
+    async def with_another(*_args: Any, **_options: Any) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        answer = lab.store.handle(Request("GET", paths.PODS, {}))
+        other = {"kind": "Service", "metadata": {"name": "good", "namespace": "default"}}
+        return encode({**answer, "items": [*answer["items"], other]})
+
+    lab.client.get_bytes = with_another  # type: ignore[method-assign]
+    async with lab.running():
+        await lab.names("good")
+        assert not lab.snapshots[-1].remembered
+        assert lab.source.problems() == {}
+        assert len(lab.told("ObjectUnusable")) == 1
+
+
+async def test_a_status_that_changes_leaves_the_spec_the_same_object() -> None:
+    lab = ApiLab()
+    lab.add("a")
+    async with lab.running():
+        await lab.names("a")
+        lab.store.edit("pods", "a", lambda p: p["status"].update(phase="Running"), status=True)
+        await lab.until(lambda: len(lab.snapshots) == 2)
+        old, new = (snapshot.pods[0] for snapshot in lab.snapshots)
+        assert new.status.phase == "Running"
+        assert new.spec is old.spec
 
 
 async def test_wa18_what_is_no_object_is_passed_over() -> None:
