@@ -91,11 +91,11 @@ async def test_many_ends_and_beginnings_of_the_connection_leave_nothing_behind(
         await node.api_running("web")
         await anyio.sleep(60)
         before = len(asyncio.all_tasks())
-        for _ in range(20):
+        for _ in range(8):
             node.line.fall_silent()
-            await anyio.sleep(70)
+            await anyio.sleep(60)
             node.line.heal()
-            await anyio.sleep(70)
+            await anyio.sleep(40)
         assert len(asyncio.all_tasks()) <= before
         assert node.store.watching == 4
         assert node.health("apiserver") == ""

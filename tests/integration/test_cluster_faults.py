@@ -55,6 +55,9 @@ FAULTS: dict[str, Fault] = {
     "a slow answer": slow(5.0),
 }
 
+MOST_REQUESTS = 250
+"""A server in trouble is not pressed: so many in two minutes."""
+
 
 async def goes_on(node: ClusterRing, server: FakeApiServer, ids: list[str]) -> None:
     """The pod still runs, and a new one and an end are noticed once the server is well."""
@@ -78,7 +81,9 @@ async def test_a_server_that_answers_everything_badly_costs_no_pod(
         ids = node.ids("web")
         server.inject(FAULTS[fault], times=10_000)
         server.cut()
+        before = len(node.store.requests)
         await anyio.sleep(120)
+        assert len(node.store.requests) - before < MOST_REQUESTS
         await goes_on(node, server, ids)
 
 
@@ -117,7 +122,9 @@ async def test_watches_that_lie_cost_no_pod(tmp_path: Path, fault: str) -> None:
         ids = node.ids("web")
         server.inject(WATCHES[fault], method="WATCH", times=10_000)
         server.cut()
+        before = len(node.store.requests)
         await anyio.sleep(120)
+        assert len(node.store.requests) - before < MOST_REQUESTS
         await goes_on(node, server, ids)
 
 

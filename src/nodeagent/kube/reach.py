@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
@@ -15,6 +16,11 @@ T = TypeVar("T")
 
 REMEMBERED: Final = 300.0
 """Seconds after which a refusal that was not repeated is forgotten."""
+FIRST_GAP: Final = 5.0
+"""Seconds between two returns of the server that are told; then twice as long each time."""
+LONGEST_GAP: Final = 60.0
+QUIET: Final = 300.0
+"""Seconds after which it is 5 seconds again."""
 _MOST_REFUSALS: Final = 32
 _SEGMENTS_OF_A_NAMESPACE: Final = 2
 
@@ -26,7 +32,8 @@ class Reach:
         answered_at: when it answered last; None before it ever did.
         away_since: since when requests get no answer; None while it answers.
         cause: why the last request got none.
-        on_return: each is called when the server answers again.
+        on_return: each is called when the server answers again; rarely while it comes and goes,
+            because whoever is called waits for no back-off.
     """
 
     def __init__(self) -> None:
@@ -34,6 +41,8 @@ class Reach:
         self.away_since: float | None = None
         self.cause = ""
         self.on_return: list[Callable[[], None]] = []
+        self._gap = FIRST_GAP
+        self._told_at = -math.inf
         self._refusals: dict[tuple[str, str], tuple[str, float]] = {}
 
     @property
@@ -73,6 +82,15 @@ class Reach:
             return
         self.away_since = None
         self.cause = ""
+        self._tell_return(self.answered_at)
+
+    def _tell_return(self, now: float) -> None:
+        """Have everybody ask again; not each time when a server answers well and badly in turn."""
+        since = now - self._told_at
+        if since < self._gap:
+            return
+        self._gap = min(2 * self._gap, LONGEST_GAP) if since < QUIET else FIRST_GAP
+        self._told_at = now
         for callback in self.on_return:
             callback()
 

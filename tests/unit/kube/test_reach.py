@@ -78,6 +78,30 @@ async def test_a_server_is_away_since_the_first_request_without_an_answer() -> N
     assert away(bed.reach) == (None, "")
 
 
+async def test_a_server_that_comes_and_goes_is_not_pressed() -> None:
+    """Whoever is told of a return waits for no back-off."""
+    bed = Bed()
+    returns: list[float] = []
+    bed.reach.on_return.append(lambda: returns.append(anyio.current_time()))
+
+    async def come_and_go(seconds: int) -> None:
+        for _ in range(seconds):
+            bed.wire.cut()
+            with pytest.raises(UnreachableError):
+                await bed.ask()
+            bed.wire.heal()
+            await bed.ask()
+            await anyio.sleep(1)
+
+    began = anyio.current_time()
+    await come_and_go(200)
+    assert [at - began for at in returns] == [0, 5, 15, 35, 75, 135, 195]
+    await anyio.sleep(300)
+    returns.clear()
+    await come_and_go(20)
+    assert len(returns) == 3
+
+
 async def test_an_error_of_the_server_is_an_answer() -> None:
     bed = Bed()
     bed.store.refuse("GET", "pods", ApiError(500, "InternalError", "etcd is away"))
