@@ -17,6 +17,8 @@ import uvloop
 
 from nodeagent.bench import suite, table
 from nodeagent.bench.beds import Place
+from nodeagent.bench.children import NODE
+from nodeagent.bench.cluster import ClusterPlace
 
 HERE = Path(__file__).parent
 
@@ -38,11 +40,13 @@ def say(row: str) -> None:
 
 
 def containerd(stack: ExitStack) -> suite.Containerd:
-    """A containerd of our own, as the end-to-end tests have it; else why there is none."""
+    """What the end-to-end tests have, containerd and API server of our own; else why not."""
     if os.geteuid() != 0:
         return suite.Containerd(None, "containerd and pods need root: sudo make bench")
     sys.path[:0] = [str(HERE.parent), str(HERE.parent / "scripts")]
     import e2e_setup
+    from tests.e2e.cluster import assets
+    from tests.e2e.cluster.control_plane import open_control_plane
     from tests.e2e.lab.containerd_lab import open_lab
     from tests.e2e.lab.images import BUSYBOX
 
@@ -51,7 +55,14 @@ def containerd(stack: ExitStack) -> suite.Containerd:
         return suite.Containerd(None, f"missing Debian packages: {how}")
     say("starting containerd")
     lab = stack.enter_context(open_lab())
-    return suite.Containerd(Place(lab.endpoint, BUSYBOX))
+    place = Place(lab.endpoint, BUSYBOX)
+    if names := assets.missing():
+        why = f"missing: {', '.join(names)}; make e2e provides them, or set KUBEBUILDER_ASSETS"
+        return suite.Containerd(place, why_no_cluster=why)
+    say("starting the API server")
+    plane = stack.enter_context(open_control_plane(lab.base / "control-plane"))
+    node = plane.node_kubeconfig(plane.base / "node.kubeconfig", NODE)
+    return suite.Containerd(place, cluster=ClusterPlace(plane.base / "admin.kubeconfig", node))
 
 
 def main() -> int:

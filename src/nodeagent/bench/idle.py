@@ -5,11 +5,15 @@ Runtime and agent are processes of their own; the figures are the agent's, from 
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import anyio
 
 from nodeagent.bench.children import agent, simulated_runtime, work_dir
+from nodeagent.bench.cluster import ClusterBed, ClusterPlace, open_cluster
 from nodeagent.bench.figures import Figures, ratio
-from nodeagent.bench.manifests import manifest, write
+from nodeagent.bench.manifests import SIMULATED_IMAGE, manifest, pod_name, write
 from nodeagent.bench.proc import read_process
 from nodeagent.bench.watching import until_running
 from nodeagent.cri import CRIClient
@@ -19,7 +23,12 @@ _SETTLE_S = 10.0
 
 
 async def run(
-    pods: int, containers_per_pod: int, seconds: float, *, settle: float = _SETTLE_S
+    pods: int,
+    containers_per_pod: int,
+    seconds: float,
+    *,
+    settle: float = _SETTLE_S,
+    cluster: ClusterPlace | None = None,
 ) -> Figures:
     """Measure.
 
@@ -28,6 +37,7 @@ async def run(
         containers_per_pod: at least 1.
         seconds: how long it is watched.
         settle: seconds to wait before, after the last container has started.
+        cluster: an API server that the pods come from; None for static pods of a node alone.
 
     Returns:
         ``cpu_percent`` of one core over the interval, ``rss_mb`` at its end, ``rss_begin_mb``,
@@ -42,11 +52,17 @@ async def run(
         raise ValueError(msg)
     with work_dir() as base:
         async with (
+            _maybe(cluster) as api,
             simulated_runtime(base) as runtime,
-            agent(base, runtime.endpoint) as child,
+            agent(base, runtime.endpoint, cluster.flags if cluster else ()) as child,
             CRIClient(runtime.endpoint) as cri,
         ):
-            write(child.manifests, [manifest(n, containers_per_pod) for n in range(pods)])
+            if api is None:
+                write(child.manifests, [manifest(n, containers_per_pod) for n in range(pods)])
+            else:
+                await api.node_ready(child.tail)
+                for number in range(pods):
+                    await api.create(pod_name(number), SIMULATED_IMAGE, containers_per_pod)
             await until_running(cri, pods * containers_per_pod, timeout=60 + pods)
             await anyio.sleep(settle)
             began, before = anyio.current_time(), read_process(child.pid)
@@ -62,6 +78,15 @@ async def run(
         "threads": after.threads,
         "fds": after.fds,
     }
+
+
+@asynccontextmanager
+async def _maybe(place: ClusterPlace | None) -> AsyncIterator[ClusterBed | None]:
+    if place is None:
+        yield None
+        return
+    async with open_cluster(place) as api:
+        yield api
 
 
 def compare(small: Figures, large: Figures) -> Figures:

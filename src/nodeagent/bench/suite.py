@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from nodeagent.bench import (
     actions,
     burst,
+    e2e_start,
     idle,
     inspection,
     probes,
@@ -25,6 +26,7 @@ from nodeagent.bench import (
     watch,
 )
 from nodeagent.bench.beds import Place
+from nodeagent.bench.cluster import ClusterPlace
 from nodeagent.bench.figures import BenchError, Figures, not_measured
 from nodeagent.rpc import RpcError
 
@@ -57,6 +59,8 @@ class Sizes:
     status_pods: int = 110
     status_latency_ms: float = 5.0
     status_seconds: float = 60.0
+    start_pods: int = 30
+    start_at_once: int = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,14 @@ class Containerd:
     Attributes:
         place: where it is; None when there is none.
         why_not: then: why.
+        cluster: a real API server; None when there is none.
+        why_no_cluster: then: why.
     """
 
     place: Place | None = None
     why_not: str = "no --containerd-endpoint was given"
+    cluster: ClusterPlace | None = None
+    why_no_cluster: str = "no --admin-kubeconfig was given"
 
 
 Row: TypeAlias = Callable[[Sizes, Containerd], Awaitable[Figures]]
@@ -90,6 +98,22 @@ async def _idle(sizes: Sizes, _real: Containerd) -> Figures:
         for pods in (sizes.idle_pods, sizes.idle_many_pods)
     ]
     return idle.compare(small, large)
+
+
+async def _idle_cluster(sizes: Sizes, real: Containerd) -> Figures:
+    if real.cluster is None:
+        return not_measured(real.why_no_cluster)
+    pods, containers = sizes.idle_pods, sizes.idle_containers
+    settle = sizes.settle_seconds
+    return await idle.run(pods, containers, sizes.idle_seconds, settle=settle, cluster=real.cluster)
+
+
+async def _e2e_start(sizes: Sizes, real: Containerd) -> Figures:
+    if real.place is None:
+        return not_measured(real.why_not)
+    if real.cluster is None:
+        return not_measured(real.why_no_cluster)
+    return await e2e_start.run(sizes.start_pods, sizes.start_at_once, real.place, real.cluster)
 
 
 async def _react(sizes: Sizes, _real: Containerd) -> Figures:
@@ -141,10 +165,12 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "relist": _relist,
         "inspect": _inspect,
         "idle": _idle,
+        "idle cluster": _idle_cluster,
         "react": _react,
         "react containerd": _react_real,
         "burst": _burst,
         "burst containerd": _burst_real,
+        "e2e-start": _e2e_start,
         "startup": _startup,
         "soak": _soak,
         "probes": _probes,

@@ -70,6 +70,7 @@ TARGETS: Final = (
     Target("idle", "rss_mb", at("small", "rss_mb"), 70),
     Target("idle", "CPU with many pods / few", at("cpu_ratio"), 4),
     Target("idle", "memory with many pods / few", at("rss_ratio"), 2),
+    Target("idle cluster", "rss_mb", at("rss_mb"), 110),
     *(
         Target(row, name, at(name), limit)
         for row in ("react", "react containerd")
@@ -77,6 +78,16 @@ TARGETS: Final = (
     ),
     Target("burst", "agent_s / bare_s", at("ratio"), 1.15),
     Target("burst containerd", "agent_s / bare_s", at("ratio"), 1.15),
+    *(
+        Target("e2e-start", name, at(name), limit)
+        for name, limit in (
+            ("start_p50_ms", 200),
+            ("own_p99_ms", 150),
+            ("delete_p50_ms", 250),
+            ("start_all_s", 2.8),
+            ("delete_all_s", 2.0),
+        )
+    ),
     Target("probes", "late_p99_ms", at("late_p99_ms"), 100),
     Target("probes", "cpu_percent", at("cpu_percent"), 100),
     Target("actions", "median_us", at("median_us"), 50),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from nodeagent.bench.beds import Place
+    from nodeagent.bench.cluster import ClusterPlace
 
 Figures = dict[str, Any]
 
@@ -36,6 +38,20 @@ _image = click.option(
 def _containers(default: int) -> Callable[[Any], Any]:
     kind = click.IntRange(1, 100)
     return click.option("--containers-per-pod", default=default, show_default=True, type=kind)
+
+
+_admin = click.option(
+    "--admin-kubeconfig",
+    "admin",
+    default="",
+    help="An API server of which bench may delete node1 and all pods in the namespace bench.",
+)
+_node = click.option(
+    "--node-kubeconfig",
+    "node",
+    default="",
+    help="With --admin-kubeconfig: the same server, as the node node1.",
+)
 
 
 @click.group()
@@ -81,12 +97,38 @@ def relist(
 @click.option("--pods", default=110, show_default=True, type=click.IntRange(0, 5000))
 @_containers(2)
 @click.option("--seconds", default=30.0, show_default=True, type=click.FloatRange(0.1, 86_400))
+@_admin
+@_node
 @_json
-def idle(pods: int, containers_per_pod: int, seconds: float, as_json: bool) -> None:
+def idle(
+    pods: int, containers_per_pod: int, seconds: float, admin: str, node: str, as_json: bool
+) -> None:
     """What an agent at rest costs in processor time and memory."""
     from nodeagent.bench import idle as measured
 
-    show(_run(measured.run, pods, containers_per_pod, seconds), as_json=as_json)
+    measure = partial(measured.run, cluster=_cluster(admin, node))
+    show(_run(measure, pods, containers_per_pod, seconds), as_json=as_json)
+
+
+@bench.command(name="e2e-start")
+@click.option("--pods", default=30, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--at-once", default=30, show_default=True, type=click.IntRange(1, 1000))
+@_endpoint
+@_image
+@_admin
+@_node
+@_json
+def start_of_pods(
+    pods: int, at_once: int, endpoint: str, image: str, admin: str, node: str, as_json: bool
+) -> None:
+    """How long pods take from the API server to ready, and from DELETE to gone."""
+    from nodeagent.bench import e2e_start as measured
+
+    cluster = _cluster(admin, node)
+    if cluster is None:
+        raise click.UsageError("--admin-kubeconfig and --node-kubeconfig are needed")
+    figures = _run(measured.run, pods, at_once, _place(endpoint, image), cluster)
+    show(figures, as_json=as_json)
 
 
 @bench.command()
@@ -199,12 +241,16 @@ def soak(minutes: float, pods: int, chaos: bool, seed: int, as_json: bool) -> No
 @click.option("--soak-minutes", default=2.0, show_default=True, type=click.FloatRange(0.1, 10_000))
 @_endpoint
 @_image
+@_admin
+@_node
 @_json
-def run_all(soak_minutes: float, endpoint: str, image: str, as_json: bool) -> None:
+def run_all(
+    soak_minutes: float, endpoint: str, image: str, admin: str, node: str, as_json: bool
+) -> None:
     """Every measurement there is, with its default settings."""
     from nodeagent.bench import suite
 
-    real = suite.Containerd(_place(endpoint, image))
+    real = suite.Containerd(_place(endpoint, image), cluster=_cluster(admin, node))
     sizes = suite.Sizes(soak_minutes=soak_minutes)
     show(_run(suite.run, sizes, real), as_json=as_json)
 
@@ -213,6 +259,14 @@ def _place(endpoint: str, image: str) -> Place | None:
     from nodeagent.bench.beds import Place
 
     return Place(endpoint, image) if endpoint else None
+
+
+def _cluster(admin: str, node: str) -> ClusterPlace | None:
+    from nodeagent.bench.cluster import ClusterPlace
+
+    if bool(admin) != bool(node):
+        raise click.UsageError("--admin-kubeconfig and --node-kubeconfig go together")
+    return ClusterPlace(Path(admin), Path(node)) if admin else None
 
 
 def _run(measure: Callable[..., Coroutine[Any, Any, Figures]], *arguments: Any) -> Figures:

@@ -38,6 +38,7 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._issued = 0
         self._key = ec.generate_private_key(ec.SECP256R1())
         name = _name("nodeagent-e2e-ca", ())
         self._cert = (
@@ -62,7 +63,10 @@ class Authority:
         hosts: Sequence[str] = (),
         lifetime: dt.timedelta = dt.timedelta(days=1),
     ) -> Identity:
-        """Make a key and a certificate for client and server use; ``file`` names the files."""
+        """Make a key and a certificate for client and server use, in files of their own.
+
+        ``file`` is the beginning of the files' names.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(
             _name(common_name, organizations), self._cert.subject, key.public_key(), lifetime
@@ -70,7 +74,9 @@ class Authority:
         if hosts:
             names = [_general_name(host) for host in hosts]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        made = Identity(self._directory / f"{file}.crt", self._directory / f"{file}.key")
+        self._issued += 1
+        stem = f"{file}-{self._issued}"
+        made = Identity(self._directory / f"{stem}.crt", self._directory / f"{stem}.key")
         signed = builder.sign(self._key, hashes.SHA256())
         made.cert.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         _write_key(made.key, key)

@@ -130,8 +130,8 @@ def test_a_runtime_with_pods_of_others_is_refused() -> None:
 
 
 def test_rows_on_containerd_say_why_they_were_not_measured() -> None:
-    real = suite.Containerd(None, "no root")
-    for name in ("react containerd", "burst containerd"):
+    real = suite.Containerd(None, "no root", why_no_cluster="no root")
+    for name in ("react containerd", "burst containerd", "e2e-start", "idle cluster"):
         assert anyio.run(suite.ROWS[name], suite.Sizes(), real) == {NOT_MEASURED: "no root"}
 
 
