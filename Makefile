@@ -85,7 +85,7 @@ wheel: $(VENV)/.dev-ready
 
 e2e: $(VENV)/.dev-ready
 	$(BIN)/python scripts/e2e_setup.py
-	$(BIN)/pytest -q -n 4 --dist loadfile tests/e2e
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder tests/e2e
 
 # --- the rest ------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """Fixtures of the end-to-end tests: one laboratory and control plane per session."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.e2e.cluster.control_plane import ControlPlane, open_control_plane
+from tests.e2e.cluster.node import ClusterNode
 from tests.e2e.lab.agent import Agent
 from tests.e2e.lab.containerd_lab import Lab, open_lab
 
@@ -34,6 +36,28 @@ def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
 
 @pytest.fixture(scope="session")
 def plane(lab_session: Lab) -> Iterator[ControlPlane]:
-    """The control plane that all tests share; who ends a server of it starts it again."""
+    """The control plane that all tests share."""
     with open_control_plane(lab_session.base / "control-plane") as plane:
         yield plane
+
+
+@pytest.fixture(scope="module")
+def node_of_module(
+    lab_session: Lab,
+    plane: ControlPlane,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ClusterNode]:
+    """A node that the tests of a module share; the module says its name: ``NODE``."""
+    home, name = tmp_path_factory.mktemp("node"), request.module.NODE
+    with closing(ClusterNode(home, lab_session.endpoint, plane, name)) as node:
+        yield node
+
+
+@pytest.fixture
+def node(node_of_module: ClusterNode, lab: Lab) -> Iterator[ClusterNode]:
+    """A running node that is ready and has no pods; it is left so, whatever the test did."""
+    node_of_module.revive()
+    yield node_of_module
+    node_of_module.revive()
+    node_of_module.clear()

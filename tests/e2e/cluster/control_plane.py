@@ -67,11 +67,15 @@ class ControlPlane:
 
     def forget(self, node: str) -> None:
         """Delete a node and all pods that are bound to it, at once."""
+        self.forget_pods(node)
+        self.api.delete(f"/api/v1/nodes/{node}")
+
+    def forget_pods(self, node: str) -> None:
+        """Delete all pods that are bound to a node, at once."""
         pods = self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")["items"]
         for pod in pods:
             meta = pod["metadata"]
             self.api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", grace=0)
-        self.api.delete(f"/api/v1/nodes/{node}")
 
 
 @contextmanager

@@ -70,6 +70,11 @@ class Agent:
             return False
         return True
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def kill9(self) -> None:
         """End the process as the OOM killer or a power cut would."""
         assert self._process is not None
@@ -89,7 +94,7 @@ class Agent:
 
     def close(self) -> None:
         """End the process if it still runs; pods are left as they are."""
-        if self._process is not None and self._process.poll() is None:
+        if self.alive:
             self.kill9()
 
     # --- what it is told ------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""The agent starts while the API server is away, or has news for it."""
+
+import signal
+
+import pytest
+from tests.e2e.cluster.control_plane import ControlPlane
+from tests.e2e.cluster.node import ClusterNode
+from tests.e2e.lab.containerd_lab import Lab
+from tests.e2e.lab.manifests import pod
+from tests.e2e.lab.views import PodView
+from tests.e2e.lab.waiting import stays, until
+
+NODE = "away-2"
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(300)]
+
+
+def test_an_agent_started_while_the_server_is_away_keeps_pods_and_hears_later(
+    lab: Lab, plane: ControlPlane, node: ClusterNode
+) -> None:
+    node.put("static", pod("static"))
+    kept, killed, deleted = node.run("kept"), node.run("killed"), node.run("deleted")
+    static = node.wait_api_pod(node.full_name("static"))
+    node.kill9()
+    plane.kubectl("delete", "pod", "deleted", "--force", "--grace-period=0")
+    plane.server.kill()
+    lab.cri.process(killed.container().id).kill(signal.SIGKILL)
+    until("the death", lambda: not _ids(lab, "killed"))
+
+    node.start()
+    again = until("a restart", lambda: _pod(node, "killed", restarts=1))
+    stays(
+        "what ran goes on",
+        lambda: (
+            _ids(lab, "kept") == {kept.container().id}
+            and _ids(lab, "deleted") == {deleted.container().id}
+            and _ids(lab, node.full_name("static")) == {static.container().id}
+        ),
+        seconds=5,
+    )
+
+    plane.server.start()
+    node.wait_ready()
+    until("the end of what was deleted", lambda: not _ids(lab, "deleted"))
+    told = node.wait_api_pod("killed", lambda it: it.running and it.container().restarts == 1)
+    assert told.container().id == again.container().id
+    assert node.wait_api_pod("kept") == kept
+    assert node.wait_api_pod(node.full_name("static")).containers == static.containers
+
+
+def test_a_pod_deleted_while_the_agent_is_away_stops_when_it_is_back(
+    lab: Lab, plane: ControlPlane, node: ClusterNode
+) -> None:
+    web = node.run("web")
+    node.kill9()
+    plane.kubectl("delete", "pod", "web", "--wait=false")
+    assert _ids(lab, "web") == {web.container().id}
+    node.start()
+    node.wait_no_api_pod("web")
+    assert _ids(lab, "web") == set()
+
+
+def _pod(node: ClusterNode, name: str, *, restarts: int) -> PodView | None:
+    for view in node.pods():
+        if view.name == name and view.running and view.container().restarts == restarts:
+            return view
+    return None
+
+
+def _ids(lab: Lab, name: str) -> set[str]:
+    return {item.id for item in lab.cri.running(name)}
