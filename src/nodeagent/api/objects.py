@@ -18,7 +18,10 @@ class ConfigMap(ApiObject):
 
 
 class Secret(ApiObject):
-    """Confidential values by key; ``string_data`` is what a writer gave as text."""
+    """Confidential values by key; ``string_data`` is what a writer gave as text.
+
+    It never shows its values.
+    """
 
     api_version: str = always("v1")
     kind: str = always("Secret")
@@ -27,3 +30,14 @@ class Secret(ApiObject):
     data: dict[str, bytes] = field(default_factory=dict)
     string_data: dict[str, str] = field(default_factory=dict)
     immutable: bool | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name})"
+
+
+class ServiceAccount(ApiObject):
+    """Whom pods act as, as far as a node needs it."""
+
+    api_version: str = always("v1")
+    kind: str = always("ServiceAccount")
+    metadata: ObjectMeta = ObjectMeta()

@@ -10,6 +10,8 @@ from nodeagent.config.errors import ConfigError
 
 _QPS: Final = 50
 _BURST: Final = 100
+_WATCH: Final = "Watch"
+_STRATEGIES: Final = ("Get", "Cache", _WATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class ClusterSettings:
         node_status_update_frequency: seconds between two looks at the node's own state.
         node_status_report_frequency: seconds between two reports of a state that stays the same.
         node_lease_duration_seconds: seconds after which a node that is silent counts as lost.
+        config_map_and_secret_change_detection_strategy: how ConfigMaps and Secrets come to the
+            node: ``Watch``, ``Cache`` or ``Get``.
     """
 
     kubeconfig: Path | str = ""
@@ -57,6 +61,7 @@ class ClusterSettings:
     node_status_update_frequency: float = 10.0
     node_status_report_frequency: float = 300.0
     node_lease_duration_seconds: int = 40
+    config_map_and_secret_change_detection_strategy: str = _WATCH
 
     def _check_cluster(self) -> None:
         """Raises ConfigError."""
@@ -74,6 +79,9 @@ class ClusterSettings:
         if self.node_lease_duration_seconds < 1:
             value = self.node_lease_duration_seconds
             raise ConfigError("node_lease_duration_seconds", value, "must be greater than 0")
+        if self.config_map_and_secret_change_detection_strategy not in _STRATEGIES:
+            name = "config_map_and_secret_change_detection_strategy"
+            raise ConfigError(name, getattr(self, name), f"must be one of {', '.join(_STRATEGIES)}")
 
     @property
     def standalone(self) -> bool:

@@ -110,6 +110,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     node_status_update_frequency: str = ""
     node_status_report_frequency: str = ""
     node_lease_duration_seconds: int | None = None
+    config_map_and_secret_change_detection_strategy: str = ""
     register_with_taints: tuple[Taint, ...] = ()
     provider_id: str = msgspec.field(name="providerID", default="")
     node_status_max_images: int | None = None

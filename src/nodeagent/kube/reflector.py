@@ -64,6 +64,8 @@ class Reflected:
         query: selectors.
         journal: where failures are recorded, or None.
         watch_list: whether to ask for a WatchList.
+        watch_seconds: after how many seconds, at random, the server is asked to end a watch.
+        quiet: tell failures at debug level only, and not to the journal: others tell them.
     """
 
     path: str
@@ -71,6 +73,8 @@ class Reflected:
     query: Mapping[str, str] = field(default_factory=dict)
     journal: Journal | None = None
     watch_list: bool = True
+    watch_seconds: tuple[int, int] = WATCH_SECONDS
+    quiet: bool = False
 
 
 class SilenceError(KubeError):
@@ -182,12 +186,14 @@ class Reflector(Generic[T]):
         if cause in self._told or len(self._told) >= MOST_TROUBLES:
             return
         self._told.add(cause)
+        if self._reflected.quiet:
+            return
         remedy = _remedy(error, self._reflected.name)
         self._log.warning("api_unanswered", cause=cause, remedy=remedy, next=after.step.name)
         self._record("ApiTrouble", cause)
 
     def _answered(self) -> None:
-        if self.trouble:
+        if self.trouble and not self._reflected.quiet:
             self._log.info("api_answers_again", before=self.trouble)
             self._record("ApiAnswers", f"after: {self.trouble}")
         self.trouble, self.trouble_since = "", None
@@ -240,7 +246,7 @@ class Reflector(Generic[T]):
     # Watches.
 
     async def _watch(self, plan: Plan) -> None:
-        seconds = random.randint(*WATCH_SECONDS)
+        seconds = random.randint(*self._reflected.watch_seconds)
         query = {
             **self._reflected.query,
             "watch": "true",

@@ -46,6 +46,28 @@ class PodSyncer(Protocol):
         ...
 
 
+class PodReferences(Protocol):
+    """Knows what pods refer to."""
+
+    def register(self, pod: Pod) -> None:
+        """The pod runs here, or is about to; called at every sync."""
+        ...
+
+    def unregister(self, uid: PodUID) -> None:
+        """The pod has ended."""
+        ...
+
+
+class NoReferences:
+    """Nobody wants to know."""
+
+    def register(self, pod: Pod) -> None:
+        """Do nothing."""
+
+    def unregister(self, uid: PodUID) -> None:
+        """Do nothing."""
+
+
 class PodRuntime(Protocol):
     """The runtime side, as the sync calls need it."""
 

@@ -36,7 +36,9 @@ from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
 from nodeagent.pods.protocols import (
     EventRecorder,
     NoProbes,
+    NoReferences,
     PodProbes,
+    PodReferences,
     PodRuntime,
     StatusFn,
     Volumes,
@@ -72,6 +74,7 @@ class PodSync:
         waiting_note: what a container that is being started waits for, "" for nothing.
         probes: the pods' probes.
         want_mirror: has the API's copy of a pod made, if it is a static one. Never waits.
+        references: learns which objects pods refer to.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class PodSync:
         waiting_note: Callable[[PodUID, str], str] = lambda _uid, _container: "",
         probes: PodProbes | None = None,
         want_mirror: Callable[[Pod], None] = lambda _pod: None,
+        references: PodReferences | None = None,
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
@@ -116,6 +120,7 @@ class PodSync:
         self._at_work: dict[PodUID, tuple[Pod, PodRuntimeStatus, Mapping[str, str]]] = {}
         self._probes: PodProbes = NoProbes() if probes is None else probes
         self._want_mirror = want_mirror
+        self._references: PodReferences = references or NoReferences()
         self._born = clock.now()
         # Loop time at which each pod that does not run yet was first worked on.
         self._begun: dict[PodUID, float] = {}
@@ -148,6 +153,7 @@ class PodSync:
             self._hold(pod, status, "NetworkNotReady", f"network is not ready: {network}")
             raise NetworkNotReadyError(network)
         self._want_mirror(pod)
+        self._references.register(pod)
         volumes = await self._mount(pod, status)
         self._held.pop(PodUID(pod.metadata.uid), None)
         self._probes.add_pod(pod)
@@ -259,6 +265,7 @@ class PodSync:
         # No container can run any more, so that the end may be told from now on.
         self._statuses.nudge(PodUID(pod.metadata.uid))
         await self._volumes.unmount(PodUID(pod.metadata.uid))
+        self._references.unregister(PodUID(pod.metadata.uid))
         self._statuses.terminate_pod(pod)
         self._journal.record("sync", "PodTerminated", pod.metadata.uid)
 

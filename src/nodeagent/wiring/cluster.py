@@ -13,6 +13,7 @@ from nodeagent.journal import Journal
 from nodeagent.model import FullName, PodUID
 from nodeagent.node.event_sender import EventSender
 from nodeagent.node.lookup import NodeLookup
+from nodeagent.objects import ObjectStore
 from nodeagent.pods.housekeeping import Sweep
 from nodeagent.pods.manager import PodManager
 from nodeagent.pods.metrics import PodMetrics
@@ -78,6 +79,7 @@ class RingSide:
         workers: who works on them.
         lookup: this node as the API shows it.
         objects: other objects of the cluster that are watched.
+        referred: those that pods refer to.
         sources: where pods come from.
         heard: whether the API server's pods are known.
         journal: flight recorder.
@@ -89,6 +91,7 @@ class RingSide:
     workers: PodWorkers
     lookup: NodeLookup
     objects: ClusterObjects | None
+    referred: ObjectStore
     sources: Sequence[Source]
     heard: Callable[[], bool]
     journal: Journal
@@ -142,12 +145,14 @@ def build_cluster(
     retries = [
         telling.retry_now,
         manager.wake,
+        ring.referred.retry_now,
         *(informer.retry_now for informer in objects.informers),
     ]
     retries += [source.retry_now for source in ring.sources if isinstance(source, ApiSource)]
     link.reach.on_return.extend(retries)
     services: tuple[Service, ...] = (
         *objects.informers,
+        ring.referred,
         manager,
         sender,
         telling.writer,

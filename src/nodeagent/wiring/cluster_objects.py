@@ -20,8 +20,10 @@ from nodeagent.kube.reflector import Reflected
 from nodeagent.model import ContainerID, PodUID
 from nodeagent.node.cluster_objects import ClusterRuntimeClasses, ClusterServices
 from nodeagent.node.lookup import NodeLookup
+from nodeagent.objects.store import VariableReader
 from nodeagent.runtime.lookups import Describe, Lookups
 from nodeagent.sources.api_source import PATIENCE
+from nodeagent.wiring.objects import NodeObjects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +112,14 @@ def make_lookups(
     link: ClusterLink | None,
     node: NodeLookup,
     *,
+    referred: NodeObjects,
     describe: Describe,
     ended: Callable[[PodUID, ContainerID], bool],
 ) -> Lookups:
     """Who is asked for what pods refer to."""
+    variables = VariableReader(referred.store)
     if objects is None or link is None:
-        return Lookups(describe=describe, ended=ended)
+        return Lookups(describe=describe, objects=variables, ended=ended)
 
     def allocatable() -> Mapping[str, Quantity] | None:
         found = node.any_node()
@@ -123,6 +127,7 @@ def make_lookups(
 
     return Lookups(
         describe=describe,
+        objects=variables,
         ended=ended,
         runtime_classes=objects.handlers,
         services=ServicesWhileAway(ClusterServices(objects.services), link.reach),

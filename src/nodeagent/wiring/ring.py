@@ -23,6 +23,7 @@ from nodeagent.journal import Journal
 from nodeagent.model import API_SOURCE, ContainerID, ContainerState, PodUID, ProbeKind
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
 from nodeagent.node.machine import MachineInfo
+from nodeagent.objects import StandaloneObjects
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
 from nodeagent.pods.admission_desk import AdmissionDesk
@@ -60,6 +61,7 @@ from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sen
 from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
+from nodeagent.wiring.objects import make_objects, waking
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 
 
@@ -78,6 +80,7 @@ def build_parts(
     clock: Clock,
     link: ClusterLink | None = None,
     machine: MachineInfo | None = None,
+    standalone: StandaloneObjects | None = None,
 ) -> Parts:
     """Build and wire the parts; nothing runs yet."""
     root = Path(config.root_dir).absolute()
@@ -118,6 +121,11 @@ def build_parts(
     volumes = VolumeManager(root, journal)
     checkpoint = Checkpointer(StateFile(root / "checkpoints" / "runtime.json", 2), journal=journal)
     runtime_metrics = RuntimeMetrics(registry)
+    objects = watch_objects(link, config.effective_node_name, journal)
+    lookup = node_lookup(objects, config.effective_node_name)
+    referred = make_objects(
+        config, link, standalone or StandaloneObjects(), lookup, clock=clock, journal=journal
+    )
     access = make_image_access(
         config,
         credentials,
@@ -126,10 +134,10 @@ def build_parts(
         journal=journal,
         registry=registry,
         clock=clock,
+        secrets=referred.pull_secrets,
+        tokens=referred.account_tokens,
     )
     settings = runtime_settings(config, root, node_address)
-    objects = watch_objects(link, config.effective_node_name, journal)
-    lookup = node_lookup(objects, config.effective_node_name)
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -143,7 +151,12 @@ def build_parts(
         persist=checkpoint.save,
         changed=checkpoint.changed,
         lookups=make_lookups(
-            objects, link, lookup, describe=runtime.status, ended=partial(_has_ended, cache)
+            objects,
+            link,
+            lookup,
+            referred=referred,
+            describe=runtime.status,
+            ended=partial(_has_ended, cache),
         ),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
         on_sandbox=lambda uid, seen: syncer.sandbox_ready(uid, seen),  # noqa: PLW0108
@@ -192,6 +205,7 @@ def build_parts(
         waiting_note=runtime_manager.waiting_note,
         probes=probes,
         want_mirror=telling.mirror,
+        references=referred.store,
     )
     queue = WorkQueue()
     workers = PodWorkers(
@@ -205,6 +219,7 @@ def build_parts(
         resync=config.sync_frequency,
     )
     runtime_state.on_ready = workers.runtime_returned
+    referred.store.subscribe(waking(referred.store, manager, queue))
     storage = PodStorage(clock, journal)
     names = frozenset(source.name for source in sources)
     ready = SourcesReady(lambda: names, lambda: storage.seen_sources)
@@ -226,8 +241,17 @@ def build_parts(
         gc=gc,
         volumes=volumes,
         probes=probes,
-        forget=(runtime_manager.forget_pod, events.forget_pod, statuses.starts.forget_pod),
-        remembered=(runtime_manager.remembered, statuses.starts.remembered),
+        forget=(
+            runtime_manager.forget_pod,
+            events.forget_pod,
+            statuses.starts.forget_pod,
+            referred.store.unregister,
+        ),
+        remembered=(
+            runtime_manager.remembered,
+            statuses.starts.remembered,
+            referred.store.remembered,
+        ),
         metrics=metrics,
     )
     housekeeping = Housekeeping(
@@ -288,6 +312,7 @@ def build_parts(
         workers=workers,
         lookup=lookup,
         objects=objects,
+        referred=referred.store,
         sources=sources,
         heard=lambda: ready.ready(API_SOURCE),
         journal=journal,

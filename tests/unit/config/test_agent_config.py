@@ -171,6 +171,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
     ("kube_api_qps", -1, "must not be negative"),
     ("kube_api_burst", -1, "must not be negative"),
+    (
+        "config_map_and_secret_change_detection_strategy",
+        "Poll",
+        "must be one of Get, Cache, Watch",
+    ),
     ("event_record_qps", -1, "must not be negative"),
     ("event_burst", -1, "must not be negative"),
     ("node_status_update_frequency", 0.0, "must be longer than 0 seconds"),
@@ -232,10 +237,10 @@ def test_a_header_must_be_one_and_its_value_is_never_shown(
 
 def test_what_is_secret_is_not_in_the_representation() -> None:
     config = AgentConfig(
-        static_pod_url="https://me:secret@example.com/",
-        static_pod_url_header=(("Authorization", "Bearer secret"), ("X-Tab", "a\tb")),
+        static_pod_url="https://me:hidden@example.com/",
+        static_pod_url_header=(("Authorization", "Bearer hidden"), ("X-Tab", "a\tb")),
     )
-    assert "secret" not in repr(config)
+    assert "hidden" not in repr(config)
 
 
 def test_name_servers_must_be_addresses() -> None:

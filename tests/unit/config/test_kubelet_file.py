@@ -74,6 +74,7 @@ eventBurst: 30
 nodeStatusUpdateFrequency: 5s
 nodeStatusReportFrequency: 1m
 nodeLeaseDurationSeconds: 20
+configMapAndSecretChangeDetectionStrategy: Cache
 registerWithTaints: [{key: a, value: b, effect: NoSchedule}]
 providerID: cloud://1
 nodeStatusMaxImages: 5
@@ -134,6 +135,7 @@ logging: {format: json, verbosity: 4}
         "node_status_update_frequency": 5.0,
         "node_status_report_frequency": 60.0,
         "node_lease_duration_seconds": 20,
+        "config_map_and_secret_change_detection_strategy": "Cache",
         "register_with_taints": (Taint(key="a", value="b", effect="NoSchedule"),),
         "provider_id": "cloud://1",
         "node_status_max_images": 5,

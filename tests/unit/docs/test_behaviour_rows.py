@@ -34,6 +34,7 @@ NUMBERED = {
     "admission.md": (("pods",), 36),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
+    "objects.md": (("objects", "runtime", "sources", "../integration"), 20),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
 BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}
