@@ -250,7 +250,7 @@ class NodeAgent:
             )
             sources.append(at_url)
         if link is not None:
-            saved = ApiCheckpoint(checkpoints / "api-pods.json", node)
+            saved = ApiCheckpoint(checkpoints / "api-pods.json", node, link.server)
             client = link.clients.main
             sources.append(ApiSource(client, node, checkpoint=saved, journal=self.journal))
         return tuple(sources)

@@ -51,6 +51,10 @@ class ClusterLink:
     reach: Reach
     connection: Connection | None = None
 
+    def server(self) -> str:
+        """URL of the server; "" while it is not known."""
+        return self.connection.server if self.connection is not None else ""
+
 
 @asynccontextmanager
 async def open_link(

@@ -12,6 +12,7 @@ import click
 from anyio import to_thread
 
 from nodeagent.aio import leaves
+from nodeagent.cli.params import Verbosity
 
 if TYPE_CHECKING:
     from nodeagent.embedded.scenario import Scenario
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="What is to happen: faults, lives of containers, and a timeline, in YAML.",
 )
-@click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
+@click.option("--v", "-v", "verbosity", default=2, show_default=True, type=Verbosity())
 def embedded_runtime(
     socket_path: Path,
     state_dir: Path | None,

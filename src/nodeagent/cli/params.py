@@ -31,6 +31,18 @@ class Duration(click.ParamType[float]):
             return self.fail(f"{error}", param, ctx)
 
 
+class Verbosity(click.IntRange):
+    """How much is logged, 0 to 10; ``-v=4`` is taken too, as Kubernetes programs do."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 10)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number: Any = value.removeprefix("=") if isinstance(value, str) else value
+        return super().convert(number, param, ctx)
+
+
 class Size(click.ParamType[int]):
     """A Kubernetes quantity such as ``10Mi``; the value is bytes."""
 

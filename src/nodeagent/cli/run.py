@@ -17,7 +17,7 @@ from nodeagent.aio import leaves
 from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.node_options import node_options
-from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size
+from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size, Verbosity
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
@@ -157,7 +157,7 @@ def flag_of(field: str) -> str:
     show_default=True,
     help="Log files kept of one run of a container.",
 )
-@click.option("--v", "-v", "verbosity", default=2, show_default=True, type=click.IntRange(0, 10))
+@click.option("--v", "-v", "verbosity", default=2, show_default=True, type=Verbosity())
 @click.option(
     "--logging-format",
     default="text",

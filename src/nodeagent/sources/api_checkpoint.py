@@ -47,12 +47,13 @@ class ApiCheckpoint:
         path: the checkpoint file.
         node_name: name of the node; pods of another one are not taken.
         cluster: tells clusters apart, such as the address of the server; pods of another
-            cluster are not taken.
+            cluster are not taken. "" while it is not known, which fits every one.
     """
 
-    def __init__(self, path: Path, node_name: str, cluster: str = "") -> None:
+    def __init__(self, path: Path, node_name: str, cluster: Callable[[], str] = str) -> None:
         self._file = StateFile(path)
-        self._owner = {"node": node_name, "cluster": cluster}
+        self._node_name = node_name
+        self._cluster = cluster
 
     @property
     def problem(self) -> str:
@@ -71,14 +72,16 @@ class ApiCheckpoint:
             OSError: they could not be written; what was there stays.
         """
         raw = [msgspec.Raw(encode(pod)) for pod in pods]
-        self._file.save({**self._owner, "version": version, "pods": raw})
+        owner = {"node": self._node_name, "cluster": self._cluster()}
+        self._file.save({**owner, "version": version, "pods": raw})
 
     def load(self) -> SavedPods:
         """The pods that were saved; none when there is no checkpoint or it is damaged."""
         content = self._file.load()
         if not isinstance(content, Mapping):
             return SavedPods()
-        if any(content.get(key) != value for key, value in self._owner.items()):
+        saved, now = content.get("cluster"), self._cluster()
+        if content.get("node") != self._node_name or (saved and now and saved != now):
             log.info("api_checkpoint_ignored", cause="it is of another node or cluster")
             return SavedPods()
         entries, version = content.get("pods"), content.get("version")

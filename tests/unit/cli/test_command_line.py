@@ -19,6 +19,7 @@ from nodeagent.cli import run as run_module
 from nodeagent.cli.params import Boolean, Duration, Headers, Size
 from nodeagent.cli.run import flag_of, make_config, welcome_text
 from nodeagent.config import ConfigError
+from nodeagent.log import TRACE
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 LOGGER = logging.getLogger("nodeagent")
@@ -213,6 +214,14 @@ def test_every_flag_reaches_its_setting(served: Served) -> None:
 def test_a_boolean_flag_takes_a_value_or_none(served: Served, argument: str, value: bool) -> None:
     assert app.invoke(["run", argument, "--v=1"]) == 0
     assert served.config.stop_pods_on_exit is value
+
+
+@pytest.mark.parametrize("argument", [["--v=5"], ["-v=5"], ["-v", "5"], ["-v5"]])
+def test_verbosity_is_taken_as_kubernetes_programs_write_it(
+    served: Served, argument: list[str]
+) -> None:
+    assert app.invoke(["run", *argument]) == 0
+    assert logging.getLogger("nodeagent").level == TRACE
 
 
 def test_empty_path_flags_mean_none_and_never_the_working_directory(served: Served) -> None:

@@ -142,9 +142,25 @@ async def test_of5_nothing_older_than_the_checkpoint_is_asked_for(file: Path) ->
         assert before.store.requests[asked].query["resourceVersion"] == "1001"
 
 
-@pytest.mark.parametrize("owner", [("n2", ""), (NODE, "another cluster")])
-async def test_of6_a_checkpoint_of_another_is_not_used(file: Path, owner: tuple[str, str]) -> None:
-    ApiCheckpoint(file, *owner).save([make_pod("a", node_name=NODE)], "5")
+@pytest.mark.parametrize(
+    ("node", "known", "now", "used"),
+    [
+        ("n2", "", "", False),
+        (NODE, "https://one:6443", "https://two:6443", False),
+        (NODE, "https://one:6443", "https://one:6443", True),
+        (NODE, "https://one:6443", "", True),
+        (NODE, "", "https://one:6443", True),
+    ],
+)
+def test_of6_a_checkpoint_is_used_on_its_node_and_in_its_cluster(
+    file: Path, node: str, known: str, now: str, *, used: bool
+) -> None:
+    ApiCheckpoint(file, node, lambda: known).save([make_pod("a", node_name=NODE)], "5")
+    assert bool(ApiCheckpoint(file, NODE, lambda: now).load().pods) == used
+
+
+async def test_of6_a_checkpoint_of_another_node_starts_nothing(file: Path) -> None:
+    ApiCheckpoint(file, "n2").save([make_pod("a", node_name=NODE)], "5")
     lab = ApiLab(checkpoint=file)
     lab.client.cut()
     async with lab.running():
