@@ -69,11 +69,13 @@ class StatusContext:
     was_ready: bool = False
 
 
-def api_time(nanoseconds: int) -> datetime | None:
-    """A runtime's time stamp in whole seconds; 0 and below mean "not known"."""
-    if nanoseconds <= 0:
-        return None
-    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+def api_time(nanoseconds: int) -> datetime:
+    """A runtime's time stamp in whole seconds.
+
+    0 means "never" (a container that could not be started) and stays 1970: without a time, tools
+    show the year 1.
+    """
+    return datetime.fromtimestamp(max(nanoseconds, 0) // 1_000_000_000, UTC)
 
 
 def compute_container_statuses(

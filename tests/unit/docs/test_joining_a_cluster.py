@@ -73,9 +73,14 @@ def test_the_configuration_file_is_accepted() -> None:
     assert loaded.warnings == ()
 
 
-def test_the_token_can_be_exchanged_as_the_page_says() -> None:
-    token = (EXAMPLES / "bootstrap-token.yaml").read_text(encoding="utf-8")
-    changed = token.replace("0123456789abcdef", "S" * 16).replace("abcdef", "I" * 6)
+@pytest.mark.parametrize("where", [PAGE, EXAMPLES / "bootstrap-token.yaml"], ids=["page", "file"])
+def test_the_token_can_be_exchanged_as_the_page_and_the_file_say(where: Path) -> None:
+    commands = re.findall(r'sed "(s/[^"]+)"', where.read_text(encoding="utf-8"))
+    assert len(commands) == 1
+    changed = (EXAMPLES / "bootstrap-token.yaml").read_text(encoding="utf-8")
+    for step in commands[0].split("; "):
+        _, old, new, _ = step.split("/")
+        changed = changed.replace(old, {"$ID": "I" * 6, "$SECRET": "S" * 16}[new])
     secret = next(item for item in yaml.safe_load_all(changed) if item)
     assert secret["metadata"]["name"] == "bootstrap-token-IIIIII"
     assert secret["stringData"]["token-id"] == "IIIIII"

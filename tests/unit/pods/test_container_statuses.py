@@ -184,6 +184,15 @@ def test_exited_is_terminated_with_the_runtimes_words() -> None:
     assert (end.exit_code, end.reason, end.container_id) == (137, "OOMKilled", "containerd://1")
 
 
+def test_what_never_started_shows_the_beginning_of_time_not_the_year_1() -> None:
+    """phase.md, PS8."""
+    never = dataclasses.replace(record(Seen.EXITED, code=128, reason="StartError"), started_at=0)
+    found = compute(pod("Never"), never)
+    end = found.state.terminated
+    assert end is not None
+    assert end.started_at == datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def test_created_is_waiting_without_a_reason() -> None:
     """phase.md, PS6."""
     found = compute(pod(), record(Seen.CREATED))
