@@ -10,7 +10,7 @@ from nodeagent.api import Container, Pod
 from nodeagent.runtime.container_config import ManagedFiles
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.hosts_file import write_hosts_file
-from nodeagent.runtime.logs import container_log, make_log_dir
+from nodeagent.runtime.logs import make_log_dir, next_attempt, pod_log_dir
 from nodeagent.runtime.names import PodNames
 from nodeagent.runtime.sandbox_config import pod_hostname
 
@@ -19,16 +19,20 @@ KEPT: Final = 4
 
 
 def make_files(
-    context: RuntimeContext, pod: Pod, container: Container, ips: tuple[str, ...], attempt: int
-) -> ManagedFiles:
+    context: RuntimeContext, pod: Pod, container: Container, ips: tuple[str, ...]
+) -> tuple[ManagedFiles, int]:
     """Make what the agent mounts into the container, and its log directory. Blocking.
+
+    Returns:
+        The files, and the attempt that follows the log files that are there.
 
     Raises:
         OSError: the container cannot do without what could not be made.
     """
     settings = context.settings
-    log = container_log(settings.pod_logs_dir, PodNames.of(pod), container.name, attempt)
-    make_log_dir(log.parent)
+    log_dir = pod_log_dir(settings.pod_logs_dir, PodNames.of(pod)) / container.name
+    logged = next_attempt(log_dir)
+    make_log_dir(log_dir)
     pod_dir = context.pod_dir(pod.metadata.uid)
     etc_hosts: Path | None = None
     if ips or pod.spec.host_network:
@@ -47,7 +51,7 @@ def make_files(
                 container=container.name,
                 cause=str(error),
             )
-    return ManagedFiles(etc_hosts, words)
+    return ManagedFiles(etc_hosts, words), logged
 
 
 def termination_log(directory: Path) -> Path:

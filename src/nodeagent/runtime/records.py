@@ -51,9 +51,15 @@ class Records:
             if not names:
                 del self._open[uid]
 
-    def container_open(self, uid: PodUID, name: str) -> bool:
-        """Whether a container may exist that the status does not show."""
-        return uid not in self._seen or name in self._open.get(uid, ())
+    def container_open(self, uid: PodUID, name: str, *, known: bool = False) -> bool:
+        """Whether a container may exist that the status does not show.
+
+        Args:
+            uid: its pod.
+            name: its name.
+            known: whatever an earlier agent made of the pod is known.
+        """
+        return (not known and uid not in self._seen) or name in self._open.get(uid, ())
 
     def anything_open(self, uid: PodUID) -> bool:
         """Whether anything of the pod may exist that the status does not show."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -40,11 +41,20 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ReadySandbox:
-    """A sandbox that containers can be put into."""
+    """A sandbox that containers can be put into.
+
+    Attributes:
+        id: what the runtime calls it.
+        config: what it was made from.
+        ips: its addresses.
+        first: it is the first one of its pod and was made just now, so that the runtime can have
+            no container of the pod that we have not made since.
+    """
 
     id: SandboxID
     config: v1.PodSandboxConfig
     ips: tuple[str, ...]
+    first: bool = False
 
     def seen(self, pod: Pod) -> SandboxRuntimeStatus:
         """The sandbox as a look at the pod would show it."""
@@ -79,19 +89,27 @@ class SandboxMaker:
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
 
-    async def config(self, pod: Pod, attempt: int, *, warn: bool = False) -> v1.PodSandboxConfig:
+    async def config(self, pod: Pod, attempt: int) -> v1.PodSandboxConfig:
         """The configuration of the pod's sandbox.
 
         Args:
             pod: the desired pod.
             attempt: number of the sandbox.
-            warn: emit events about the pod's DNS settings.
+
+        Raises:
+            SyncError: the pod cannot have a sandbox as it stands.
+        """
+        return await self._config(pod, attempt, await self._host_dns())
+
+    async def _config(
+        self, pod: Pod, attempt: int, host_dns: ResolverSettings, *, warn: bool = False
+    ) -> v1.PodSandboxConfig:
+        """See :meth:`config`; ``warn`` emits events about the pod's DNS settings.
 
         Raises:
             SyncError: the pod cannot have a sandbox as it stands.
         """
         context, settings = self._context, self._context.settings
-        host_dns = await self._host_dns()
         dns, warnings = pod_dns(pod, host_dns, settings.cluster_dns, settings.cluster_domain)
         if warn:
             for warning in warnings:
@@ -151,19 +169,20 @@ class SandboxMaker:
         if text:
             self._context.events.node_event("Warning", "CheckLimitsForResolvConf", text)
 
-    async def _host_dns(self) -> ResolverSettings:
-        path = self._context.settings.resolv_conf
-        if path is None:
-            return no_resolver(self._context.settings.node_ips)
+    async def _host_dns(self, log_dir: Path | None = None) -> ResolverSettings:
+        """What the node's resolver file says; makes ``log_dir`` on the way, if there is one.
+
+        Raises:
+            SyncError: the file cannot be read, or the directory cannot be made.
+        """
+        settings = self._context.settings
+        if settings.resolv_conf is None and log_dir is None:
+            return no_resolver(settings.node_ips)
         try:
-            text = await to_thread.run_sync(
-                lambda: path.read_text(encoding="utf-8", errors="replace")
-            )
-        except FileNotFoundError:
-            return ResolverSettings()
+            text = await to_thread.run_sync(_read_resolver, settings.resolv_conf, log_dir)
         except OSError as error:
             raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
-        return parse_resolv_conf(text)
+        return no_resolver(settings.node_ips) if text is None else parse_resolv_conf(text)
 
     async def create(self, pod: Pod, attempt: int, place: int) -> ReadySandbox:
         """Make the pod's sandbox, or adopt one that was made without our knowing.
@@ -181,7 +200,7 @@ class SandboxMaker:
         uid = PodUID(names.uid)
         context.metrics.started_pods.inc()
         began = anyio.current_time()
-        await self._make_log_dir(names)
+        host_dns = await self._host_dns(pod_log_dir(context.settings.pod_logs_dir, names))
         handler = self._handler(pod)
         await self._check_features(pod, handler)
         for tried in range(_TRIES):
@@ -189,7 +208,7 @@ class SandboxMaker:
                 adopted, attempt = await self._adopt(pod, attempt)
                 if adopted is not None:
                     return adopted
-            config = await self.config(pod, attempt, warn=not tried)
+            config = await self._config(pod, attempt, host_dns, warn=not tried)
             try:
                 sandbox = await self._run(uid, config, handler, place)
             except RpcError as error:
@@ -201,16 +220,9 @@ class SandboxMaker:
             took = anyio.current_time() - began
             context.note("SandboxCreated", uid, "", took, id=sandbox, attempt=attempt)
             context.acted(uid, "sandbox created")
-            return await self._ready(pod, sandbox, config)
+            return replace(await self._ready(pod, sandbox, config), first=attempt == 0)
         message = f"the runtime holds the names of {_TRIES} sandboxes before attempt {attempt}"
         raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
-
-    async def _make_log_dir(self, names: PodNames) -> None:
-        path = pod_log_dir(self._context.settings.pod_logs_dir, names)
-        try:
-            await to_thread.run_sync(make_log_dir, path)
-        except OSError as error:
-            raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
 
     async def _run(
         self, uid: PodUID, config: v1.PodSandboxConfig, handler: str, place: int
@@ -273,6 +285,21 @@ class SandboxMaker:
         return ReadySandbox(
             sandbox, config, network_ips(reply.status.network if reply.status else None)
         )
+
+
+def _read_resolver(path: Path | None, log_dir: Path | None) -> str | None:
+    """The text of the resolver file, None without one; the directory is made. Blocking.
+
+    One trip to a thread serves for both.
+    """
+    if log_dir is not None:
+        make_log_dir(log_dir)
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _age(sandbox: v1.PodSandbox) -> tuple[int, int]:

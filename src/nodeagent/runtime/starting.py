@@ -42,7 +42,7 @@ from nodeagent.runtime.errors import (
 )
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.images import EnsuredImage, ImageManager, ImageRequest
-from nodeagent.runtime.logs import container_log, link_log, next_attempt, pod_log_dir
+from nodeagent.runtime.logs import container_log, link_log
 from nodeagent.runtime.managed_files import make_files
 from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.restart import runs_once
@@ -137,7 +137,7 @@ class ContainerStarter:
         """The created container and its attempt; None when it needs no start."""
         context, name = self._context, request.container.name
         latest = request.status.latest(name)
-        attempt = await self._attempt(request)
+        attempt = self._first_attempt(request)
         if latest is not None and latest.state is ContainerState.CREATED:
             known = RuntimeContainer(
                 id=latest.id,
@@ -150,7 +150,7 @@ class ContainerStarter:
             if self._fits(request, known):
                 return self._adopted(request, known)
         for _ in range(_TRIES):
-            if context.records.container_open(request.uid, name):
+            if context.records.container_open(request.uid, name, known=request.sandbox.first):
                 found = await self._unseen(request)
                 if found is not None:
                     if found.state is ContainerState.CREATED and self._fits(request, found):
@@ -159,8 +159,11 @@ class ContainerStarter:
                         self._adopted(request, found)
                         return None
                     attempt = max(attempt, found.attempt + 1)
+            files, logged = await self._files(request)
+            if latest is None:
+                attempt = max(attempt, logged)
             try:
-                return await self._create_once(request, image, attempt), attempt
+                return await self._create_once(request, image, files, attempt), attempt
             except RpcError as error:
                 if not name_reserved(error):
                     raise ContainerStartError(Waiting.CREATE, describe(error)) from error
@@ -169,17 +172,12 @@ class ContainerStarter:
         message = f"the runtime holds the names of {_TRIES} containers before attempt {attempt}"
         raise ContainerStartError(Waiting.CREATE, message)
 
-    async def _attempt(self, request: StartRequest) -> int:
+    def _first_attempt(self, request: StartRequest) -> int:
+        """The lowest attempt by all that is known without a look at the log files."""
         latest = request.status.latest(request.container.name)
         if latest is not None:
             return latest.restart_count + 1
-        pod = names.PodNames.of(request.pod)
-        directory = pod_log_dir(self._context.settings.pod_logs_dir, pod) / request.container.name
-        try:
-            logged = await to_thread.run_sync(next_attempt, directory)
-        except OSError as error:
-            raise ContainerStartError(Waiting.CONFIG, str(error)) from error
-        return max(logged, self._context.records.first_attempt(request.uid, request.container.name))
+        return self._context.records.first_attempt(request.uid, request.container.name)
 
     def _fits(self, request: StartRequest, found: RuntimeContainer) -> bool:
         """Whether a created container is what the spec asks for, where it is asked for."""
@@ -226,10 +224,9 @@ class ContainerStarter:
         return newest
 
     async def _create_once(
-        self, request: StartRequest, image: EnsuredImage, attempt: int
+        self, request: StartRequest, image: EnsuredImage, files: ManagedFiles, attempt: int
     ) -> ContainerID:
         context, pod, container = self._context, request.pod, request.container
-        files = await self._files(request, attempt)
         inputs = ContainerInputs(
             attempt,
             image.ref,
@@ -278,10 +275,11 @@ class ContainerStarter:
         )
         return replace(read, services=services)
 
-    async def _files(self, request: StartRequest, attempt: int) -> ManagedFiles:
+    async def _files(self, request: StartRequest) -> tuple[ManagedFiles, int]:
+        """The container's files, and the attempt that follows its log files."""
         try:
             return await to_thread.run_sync(
-                make_files, self._context, request.pod, request.container, request.ips, attempt
+                make_files, self._context, request.pod, request.container, request.ips
             )
         except OSError as error:
             raise ContainerStartError(Waiting.CONFIG, str(error)) from error

@@ -108,6 +108,23 @@ async def test_a_restarted_agent_looks_before_it_creates(
     assert list(runtime.containers) == ["c2"]
 
 
+async def test_nothing_is_looked_for_in_the_first_sandbox_of_a_pod(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    await manager.sync_pod(make_pod(), await runtime.status(), {})
+    assert runtime.calls["list_pod_sandbox"] == 1
+    assert runtime.calls["list_containers"] == 0
+
+
+async def test_a_container_in_a_first_sandbox_is_looked_for_once_its_creation_was_cut(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    runtime.fail_late("create_container", Unknown('name "web_default" is reserved for "c2"'))
+    assert (await manager.sync_pod(make_pod(), await runtime.status(), {})).started == ("web",)
+    assert runtime.calls["list_containers"] == 1
+    assert runtime.attempts("web") == [0]
+
+
 async def test_a_created_container_is_started_rather_than_made_again(
     runtime: FakeRuntime, manager: RuntimeManager
 ) -> None:
