@@ -68,17 +68,18 @@ class CleanUp:
         """Remove directories of pods that are nobody's.
 
         Raises:
-            SyncError: some are left; the others have gone all the same.
+            SyncError: some are left, and it was not said before; the others have gone.
         """
         orphans = [uid for uid in await self.volumes.pods_on_disk() if sweep.is_orphan(uid)]
         failures: list[SyncError] = []
+        gone = 0
         for uid in orphans:
             try:
-                await self.volumes.unmount(uid)
+                gone += await self.volumes.remove_orphan(uid)
             except SyncError as error:
                 failures.append(error)
-        self.metrics.orphan_volumes_cleaned.set(len(orphans) - len(failures))
-        self.metrics.orphan_volumes_errors.set(len(failures))
+        self.metrics.orphan_volumes_cleaned.set(gone)
+        self.metrics.orphan_volumes_errors.set(len(orphans) - gone)
         if failures:
             text = "; ".join(str(failure) for failure in failures)
             raise SyncError(text, reason=failures[0].reason)

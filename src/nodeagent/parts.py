@@ -36,6 +36,7 @@ from nodeagent.runtime.log_rotation import LogRotation
 from nodeagent.runtime.manager import RuntimeManager
 from nodeagent.server import HealthChecks, HttpListener, health_app, read_only_app
 from nodeagent.sources import PodMux, Source
+from nodeagent.volumes import VolumeManager
 
 log = Log("agent")
 
@@ -53,6 +54,7 @@ class Parts:
     cache: PodCache
     pleg: Pleg
     runtime: RuntimeManager
+    volumes: VolumeManager
     runtime_state: RuntimeState
     workers: PodWorkers
     queue: WorkQueue
@@ -99,6 +101,7 @@ class Parts:
             await ring.start(self.checkpoint.run)
             await ring.start(self.pleg.run)
             await ring.start(self.runtime_state.run)
+            await ring.start(self.volumes.run)
             await ring.start(self.probes.run)
             await ring.start(self.runtime.run)
             await ring.start(self.workers.run)

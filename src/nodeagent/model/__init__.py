@@ -3,6 +3,7 @@
 from nodeagent.model.errors import (
     BackOffError,
     ContainerError,
+    DeadlineError,
     NetworkNotReadyError,
     SyncError,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "ContainerID",
     "ContainerRuntimeStatus",
     "ContainerState",
+    "DeadlineError",
     "FullName",
     "HandlerFeatures",
     "NetworkNotReadyError",

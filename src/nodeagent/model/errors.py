@@ -17,6 +17,10 @@ class SyncError(Exception):
         self.reason = reason
 
 
+class DeadlineError(SyncError):
+    """Something was not done in time. Whatever kept it from being done has been told already."""
+
+
 class NetworkNotReadyError(SyncError):
     """The runtime's network is not ready and the pod needs it; worth a quick retry."""
 

@@ -19,6 +19,7 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import (
     ContainerError,
+    DeadlineError,
     NetworkNotReadyError,
     PodRuntimeStatus,
     PodUID,
@@ -354,18 +355,30 @@ class PodSync:
             self._record(pod, "Normal", DEADLINE_EXCEEDED, shown.message)
 
     async def _mount(self, pod: Pod, status: PodRuntimeStatus) -> Mapping[str, MountedVolume]:
+        uid = PodUID(pod.metadata.uid)
+        # While it waits it may say what for.
+        self._at_work[uid] = (pod, status, self._ran_once(uid))
         try:
             return await self._volumes.mount(pod)
         except SyncError as error:
             text = str(error)
             if error.reason == FAILED_MOUNT:
                 text = f"Unable to attach or mount volumes: {error}"
-            self._hold(pod, status, error.reason, text)
+            told = isinstance(error, DeadlineError)
+            self._hold(pod, status, error.reason, text, told=told)
             raise
+        finally:
+            del self._at_work[uid]
 
-    def _hold(self, pod: Pod, status: PodRuntimeStatus, reason: str, text: str) -> None:
-        """The pod cannot go on: an event says so, and those of its containers that wait."""
-        self._record(pod, "Warning", reason, text)
+    def _hold(
+        self, pod: Pod, status: PodRuntimeStatus, reason: str, text: str, *, told: bool = False
+    ) -> None:
+        """The pod cannot go on: an event says so, and those of its containers that wait.
+
+        ``told`` is for when other events have said it already.
+        """
+        if not told:
+            self._record(pod, "Warning", reason, text)
         self._held[PodUID(pod.metadata.uid)] = text
         self._store(pod, self._without_refusal(self._generate(pod, status)))
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from nodeagent.api import Container, Pod, VolumeMount
-from nodeagent.model.volumes import MountedVolume
+from nodeagent.api import Container, Pod
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime import names
 from nodeagent.runtime.environment import (
@@ -22,22 +18,9 @@ from nodeagent.runtime.environment import (
 from nodeagent.runtime.errors import ContainerStartError, Waiting
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.linux_resources import container_resources
+from nodeagent.runtime.mounts import ManagedFiles, MountInputs, build_mounts
 from nodeagent.runtime.security import container_security
 from nodeagent.runtime.settings import HostFacts, RuntimeSettings
-
-ETC_HOSTS: Final = "/etc/hosts"
-_PROPAGATION: Final = {
-    "HostToContainer": v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER,
-    "Bidirectional": v1.MountPropagation.PROPAGATION_BIDIRECTIONAL,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedFiles:
-    """Files that the agent makes for a container; None where there is none."""
-
-    etc_hosts: Path | None = None
-    termination_log: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +31,7 @@ class ContainerInputs:
         attempt: its restart count.
         image_ref: the image as the runtime identifies it.
         image: what the runtime says about the image.
-        volumes: the pod's volumes by name.
+        mounts: what its mounts are made from.
         files: what the agent mounts itself.
         userns: the pod's user namespace; None when it has the host's users.
         target: id of the container whose processes this one sees; "" for none.
@@ -58,7 +41,7 @@ class ContainerInputs:
     attempt: int
     image_ref: str
     image: v1.Image | None
-    volumes: Mapping[str, MountedVolume]
+    mounts: MountInputs
     files: ManagedFiles
     userns: v1.UserNamespace | None = None
     target: str = ""
@@ -88,7 +71,7 @@ def build_container_config(
             v1.KeyValue(key=name, value=value.encode(errors="surrogateescape"))
             for name, value in environment.items()
         ],
-        mounts=build_mounts(container, inputs.volumes, inputs.files, inputs.userns),
+        mounts=build_mounts(container, inputs.mounts, inputs.files, inputs.userns, environment),
         labels=container_labels(pod, container.name),
         annotations=container_annotations(pod, container, inputs.attempt),
         log_path=f"{container.name}/{inputs.attempt}.log",
@@ -137,49 +120,6 @@ def container_annotations(pod: Pod, container: Container, attempt: int) -> dict[
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def build_mounts(
-    container: Container,
-    volumes: Mapping[str, MountedVolume],
-    files: ManagedFiles,
-    userns: v1.UserNamespace | None = None,
-) -> list[v1.Mount]:
-    """The container's mounts: its volumes, then the hosts file, then the termination log.
-
-    With a user namespace all of them show its ids.
-    """
-    mounts = [_volume_mount(container, mount, volumes) for mount in container.volume_mounts]
-    taken = {mount.container_path for mount in mounts}
-    if files.etc_hosts is not None and ETC_HOSTS not in taken:
-        mounts.append(v1.Mount(container_path=ETC_HOSTS, host_path=str(files.etc_hosts)))
-    if files.termination_log is not None:
-        path = container.termination_message_path
-        mounts.append(v1.Mount(container_path=path, host_path=str(files.termination_log)))
-    if userns is not None:
-        for one in mounts:
-            one.uid_mappings, one.gid_mappings = userns.uids, userns.gids
-    return mounts
-
-
-def _volume_mount(
-    container: Container, mount: VolumeMount, volumes: Mapping[str, MountedVolume]
-) -> v1.Mount:
-    volume = volumes.get(mount.name)
-    if volume is None:
-        message = f"container {container.name}: volume {mount.name} is not mounted"
-        raise ContainerStartError(Waiting.CONFIG, message)
-    if mount.sub_path or mount.sub_path_expr:
-        message = f"container {container.name}: mount {mount.mount_path}: subPath is not supported"
-        raise ContainerStartError(Waiting.CONFIG, message)
-    return v1.Mount(
-        container_path="/" + mount.mount_path.lstrip("/"),
-        host_path=volume.host_path,
-        readonly=mount.read_only or volume.read_only,
-        propagation=_PROPAGATION.get(
-            mount.mount_propagation or "", v1.MountPropagation.PROPAGATION_PRIVATE
-        ),
-    )
 
 
 def stop_signal(container: Container) -> v1.Signal:

@@ -28,7 +28,8 @@ from nodeagent.runtime.images import EnsuredImage
 from nodeagent.runtime.names import PodNames, find_container
 from nodeagent.runtime.reasons import ReasonCache
 from nodeagent.runtime.sandboxes import ReadySandbox, SandboxMaker
-from nodeagent.runtime.starting import ContainerStarter, StartRequest
+from nodeagent.runtime.start_request import StartRequest
+from nodeagent.runtime.starting import ContainerStarter
 from nodeagent.runtime.stopping import Stopper, Victim, hook_address
 
 

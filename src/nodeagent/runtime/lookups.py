@@ -11,7 +11,8 @@ from typing import Protocol, TypeAlias
 
 from nodeagent.api.quantity import Quantity
 from nodeagent.api.service import Service
-from nodeagent.model import ContainerID, PodUID
+from nodeagent.model import ContainerID, PodUID, SyncError
+from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 
 Describe: TypeAlias = Callable[[], Awaitable[v1.StatusResponse]]
@@ -93,6 +94,44 @@ class NoServices:
         return ()
 
 
+class SubPaths(Protocol):
+    """Prepares parts of volumes for containers. A failure is a SyncError that says why."""
+
+    async def make(self, volume: MountedVolume, sub_path: str) -> None:
+        """Make the directories of a part of a volume that are missing."""
+        ...
+
+    async def prepare(
+        self, uid: PodUID, container: str, index: int, volume: MountedVolume, sub_path: str
+    ) -> str:
+        """The path to mount for a part of a volume, which containers cannot change.
+
+        Args:
+            uid: the pod.
+            container: the container.
+            index: place of the mount among those of the container.
+            volume: the volume.
+            sub_path: relative to it.
+        """
+        ...
+
+
+class NoSubPaths:
+    """For where nobody can."""
+
+    async def make(self, volume: MountedVolume, sub_path: str) -> None:
+        """Make nothing."""
+        del volume, sub_path
+
+    async def prepare(
+        self, uid: PodUID, container: str, index: int, volume: MountedVolume, sub_path: str
+    ) -> str:
+        """Say that it cannot be done."""
+        del uid, container, index, volume, sub_path
+        msg = "nobody here can mount a part of a volume"
+        raise SyncError(msg)
+
+
 async def nothing_known() -> v1.StatusResponse:
     """A runtime that says nothing of itself."""
     return v1.StatusResponse()
@@ -119,6 +158,7 @@ class Lookups:
         services: services of the cluster.
         allocatable: what of the node pods may have, by resource; None for all that it has.
         ended: whether a container is known to have ended, by pod and id.
+        sub_paths: prepares parts of volumes.
     """
 
     describe: Describe = nothing_known
@@ -127,3 +167,4 @@ class Lookups:
     services: Services = field(default_factory=NoServices)
     allocatable: Callable[[], Mapping[str, Quantity] | None] = nothing_reserved
     ended: Callable[[PodUID, ContainerID], bool] = never_known
+    sub_paths: SubPaths = field(default_factory=NoSubPaths)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.api import Container, Pod
-from nodeagent.runtime.container_config import ManagedFiles
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.hosts_file import write_hosts_file
 from nodeagent.runtime.logs import make_log_dir, next_attempt, pod_log_dir
+from nodeagent.runtime.mounts import ManagedFiles
 from nodeagent.runtime.names import PodNames
 from nodeagent.runtime.sandbox_config import pod_hostname
 

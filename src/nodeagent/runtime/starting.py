@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import anyio
 from anyio import to_thread
 
 from nodeagent.aio import linger
-from nodeagent.api import Container, EphemeralContainer, Pod
+from nodeagent.api import EphemeralContainer, Pod
 from nodeagent.cri.pods import runtime_container
 from nodeagent.model import (
     ContainerID,
     ContainerState,
-    PodRuntimeStatus,
-    PodUID,
     RuntimeContainer,
 )
-from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError
 from nodeagent.runtime import names
 from nodeagent.runtime.container_config import (
     ContainerInputs,
-    ManagedFiles,
     build_container_config,
 )
 from nodeagent.runtime.context import LINGER, RuntimeContext
@@ -44,44 +39,15 @@ from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.images import EnsuredImage, ImageManager, ImageRequest
 from nodeagent.runtime.logs import container_log, link_log
 from nodeagent.runtime.managed_files import make_files
+from nodeagent.runtime.mount_inputs import MountGatherer
+from nodeagent.runtime.mounts import ManagedFiles
 from nodeagent.runtime.post_start import PostStarts
 from nodeagent.runtime.restart import runs_once
-from nodeagent.runtime.sandboxes import ReadySandbox
 from nodeagent.runtime.service_variables import pod_service_variables
+from nodeagent.runtime.start_request import StartRequest
 
 _TRIES: Final = 3
 """Attempts in one sync when the runtime says that the name is reserved."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartRequest:
-    """One container to start.
-
-    Attributes:
-        pod: its pod.
-        container: its spec.
-        status: what the runtime reported before this sync.
-        sandbox: where it goes.
-        volumes: the pod's volumes by name.
-        place: the pod's place among those that wait for their turn.
-    """
-
-    pod: Pod
-    container: Container
-    status: PodRuntimeStatus
-    sandbox: ReadySandbox
-    volumes: Mapping[str, MountedVolume]
-    place: int
-
-    @property
-    def uid(self) -> PodUID:
-        """The pod's UID."""
-        return PodUID(self.pod.metadata.uid)
-
-    @property
-    def ips(self) -> tuple[str, ...]:
-        """The pod's addresses."""
-        return self.sandbox.ips or self.status.ips
 
 
 class ContainerStarter:
@@ -99,6 +65,7 @@ class ContainerStarter:
         self._context = context
         self._images = images
         self._post_starts = post_starts
+        self._mounts = MountGatherer(context, images)
 
     async def ensure_image(self, request: StartRequest) -> EnsuredImage:
         """Make sure that the container's image is there.
@@ -227,15 +194,16 @@ class ContainerStarter:
         self, request: StartRequest, image: EnsuredImage, files: ManagedFiles, attempt: int
     ) -> ContainerID:
         context, pod, container = self._context, request.pod, request.container
+        sources = await self._sources(request)
         inputs = ContainerInputs(
             attempt,
             image.ref,
             image.image,
-            request.volumes,
+            await self._mounts.gather(request, sources),
             files,
             userns=_user_namespace(request),
             target=_target(request),
-            sources=await self._sources(request),
+            sources=sources,
         )
         config = build_container_config(pod, container, inputs, context.settings, context.host)
         began = anyio.current_time()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,8 +48,10 @@ class EmptyDirPlugin:
         await request.threads.run(lambda: _make(request, mount))
         return MountedVolume(request.volume.name, str(request.directory), relabel=True)
 
-    async def refresh(self, request: SetUp) -> None:
+    async def refresh(self, request: SetUp) -> bool:
         """Nothing follows anything."""
+        del request
+        return False
 
     async def tear_down(self, request: TearDown) -> None:
         """Remove the directory, its content, and what was mounted for it."""
@@ -136,7 +138,11 @@ def _make(request: SetUp, mount: tuple[str, list[str]] | None) -> None:
     if ready.exists() and not missing:
         return
     if mount is not None and missing:
-        _mount(request.mounter, path, *mount)
+        fs_type, options = mount
+        if fs_type == "tmpfs":
+            mount_memory(request.mounter, path, options)
+        else:
+            request.mounter.mount(fs_type, path, source=fs_type, options=options)
     if path.stat().st_mode & 0o7777 != _OPEN_TO_ALL:
         path.chmod(_OPEN_TO_ALL)
     if (group := request.ownership.fs_group) is not None:
@@ -146,16 +152,17 @@ def _make(request: SetUp, mount: tuple[str, list[str]] | None) -> None:
     ready.touch(mode=0o640)
 
 
-def _mount(mounter: Mounter, path: Path, fs_type: str, options: list[str]) -> None:
-    if fs_type == "tmpfs":
-        try:
-            # What is in memory must not come to lie on a disk; kernels before 6.4 cannot tell.
-            mounter.mount(fs_type, path, source="tmpfs", options=[*options, "noswap"])
-        except MountError:
-            pass
-        else:
-            return
-    mounter.mount(fs_type, path, source=fs_type, options=options)
+def mount_memory(mounter: Mounter, path: Path, options: Sequence[str] = ()) -> None:
+    """Mount a file system in memory, which is never swapped where the kernel can do that.
+
+    Raises:
+        MountError: it cannot be mounted.
+    """
+    try:
+        # What is in memory must not come to lie on a disk; kernels before 6.4 cannot do that.
+        mounter.mount("tmpfs", path, source="tmpfs", options=[*options, "noswap"])
+    except MountError:
+        mounter.mount("tmpfs", path, source="tmpfs", options=options)
 
 
 def _remove(request: TearDown) -> None:

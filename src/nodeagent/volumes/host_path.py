@@ -40,8 +40,10 @@ class HostPathPlugin:
             await request.threads.run(lambda: prepare_host_path(path, kind))
         return MountedVolume(request.volume.name, source.path)
 
-    async def refresh(self, request: SetUp) -> None:
+    async def refresh(self, request: SetUp) -> bool:
         """Nothing follows anything."""
+        del request
+        return False
 
     async def tear_down(self, request: TearDown) -> None:
         """Nothing was made that belongs to the pod."""

@@ -1,49 +1,77 @@
-"""Volumes of pods on this host: directories that live with the pod, and host paths.
+"""Volumes of pods on this host: made, kept up to date, and removed.
 
-docs/behaviour/runtime.md, "Volumes".
+docs/behaviour/volumes.md, "Manager". What is to be done about a volume is decided by
+:mod:`nodeagent.volumes.reconcile`; here it is done, one step per volume at a time, in tasks of
+:meth:`VolumeManager.run`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
-from anyio import to_thread
+from anyio.abc import TaskGroup, TaskStatus
 
 from nodeagent.api import Pod, Volume
+from nodeagent.clock import Clock, SystemClock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodUID, SyncError
+from nodeagent.model import DeadlineError, PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
+from nodeagent.volumes.content_kinds import references
 from nodeagent.volumes.empty_dir import EmptyDirPlugin
 from nodeagent.volumes.host_path import HostPathPlugin
+from nodeagent.volumes.leftovers import (
+    describe_left,
+    make_pod_dirs,
+    pods_on_disk,
+    remove_pod_dir,
+    volumes_on_disk,
+)
 from nodeagent.volumes.mounter import Mounter, MountError, SystemMounter
-from nodeagent.volumes.plugin import PluginRegistry, SetUp, VolumeError, directory_name
-from nodeagent.volumes.removal import Removal, remove_tree
+from nodeagent.volumes.operations import Operations, Record, nobody, say
+from nodeagent.volumes.plugin import PluginRegistry, Stage, VolumePlugin, directory_name
+from nodeagent.volumes.pod_volumes import OneVolume, PodVolumes
+from nodeagent.volumes.reconcile import Held, VolumeState, back_off, began, next_step, wish
+from nodeagent.volumes.sub_path_service import SubPathService
+from nodeagent.volumes.sub_paths import clean_sub_paths
 from nodeagent.volumes.threads import DiskThreads
+from nodeagent.volumes.wanted import needed_volumes
 
 FAILED_MOUNT: Final = "FailedMount"
 FAILED_UNMOUNT: Final = "FailedUnMount"
 FAILED_DIRECTORIES: Final = "Failed"
 _LONGEST_FILE_NAME: Final = 255
-_POD_SUBDIRECTORIES: Final = ("volumes", "plugins", "containers")
+_TIMED_OUT: Final = "timed out waiting for the condition"
+_ORPHAN_PATIENCE: Final = 2.0
+
+OnNote: TypeAlias = Callable[[PodUID], None]
+"""Told that :meth:`VolumeManager.note` of a pod has changed."""
+
+
+def _not_interested(_uid: PodUID) -> None:
+    """Nobody shows notes."""
 
 
 class VolumeManager:
     """Makes pods' directories and volumes, and removes them.
 
-    Everything is idempotent. Work on the disk is done in threads; a path that hangs (a dead
-    network file system) fails its pod after ``timeout`` and holds up nobody else.
+    Everything is idempotent. A step that hangs (a dead network file system) holds up its own
+    volume and nobody else.
 
     Args:
         root_dir: the agent's directory.
         journal: the flight recorder.
-        timeout: seconds that mounting a pod's volumes may take.
+        timeout: seconds that a pod waits for its volumes at a time.
         plugins: the kinds of volumes; emptyDir and hostPath by default.
         mounter: mounts.
+        record: emits events about pods.
+        clock: wall clock, for what is shown.
+        note_after: seconds after which a pod that waits says what for.
     """
 
     def __init__(
@@ -54,23 +82,47 @@ class VolumeManager:
         timeout: float = 123.0,
         plugins: PluginRegistry | None = None,
         mounter: Mounter | None = None,
+        record: Record = nobody,
+        clock: Clock | None = None,
+        note_after: float = 10.0,
     ) -> None:
-        self._root_dir = root_dir
-        self._pods = root_dir / "pods"
+        self._pods_dir = root_dir / "pods"
         self._plugins = plugins or PluginRegistry((EmptyDirPlugin(), HostPathPlugin()))
         self._mounter = mounter or SystemMounter()
         self._threads = DiskThreads()
         self._journal = journal or Journal()
         self._timeout = timeout
+        self._note_after = note_after
         self._log = Log("volumes")
-        self._mounted: dict[PodUID, dict[str, MountedVolume]] = {}
+        self._pods: dict[PodUID, PodVolumes] = {}
+        self._followers: dict[tuple[str, str, str], set[PodUID]] = {}
+        self._tasks: TaskGroup | None = None
+        self._operations = Operations(
+            root_dir, self._mounter, self._threads, record, clock or SystemClock(), self._journal
+        )
+        self.sub_paths = SubPathService(self._pods_dir, self._mounter, self._threads)
+        """Mounts parts of volumes for containers."""
+        self.on_note: OnNote = _not_interested
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Work on volumes until cancelled. A step that is under way is left behind then."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                task_status.started()
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
+                for held in self._pods.values():
+                    held.stop_timer()
+                tasks.cancel_scope.cancel()
 
     def pod_dir(self, uid: PodUID) -> Path:
         """The pod's directory."""
         if not _is_file_name(uid):
             message = f"pod UID {uid!r} is no file name"
             raise SyncError(message, reason=FAILED_DIRECTORIES)
-        return self._pods / uid
+        return self._pods_dir / uid
 
     async def make_pod_dirs(self, uid: PodUID) -> None:
         """Make the pod's directories.
@@ -80,111 +132,260 @@ class VolumeManager:
         """
         path = self.pod_dir(uid)
         try:
-            await to_thread.run_sync(_make_pod_dirs, path)
+            await self._threads.run(lambda: make_pod_dirs(path), self._timeout)
         except OSError as error:
-            message = f"error making pod data directories: {_say(error)}"
+            message = f"error making pod data directories: {say(error)}"
             raise SyncError(message, reason=FAILED_DIRECTORIES) from error
 
     async def mount(self, pod: Pod) -> dict[str, MountedVolume]:
-        """Make all volumes of the pod ready; returns them by name.
+        """Make the volumes that containers of the pod use ready; returns them by name.
+
+        Content that may be behind is brought up to date, which is not waited for.
 
         Raises:
-            SyncError: with the reason ``FailedMount``, naming the volume.
+            DeadlineError: some are not ready in time. Events have told why.
+            SyncError: with the reason ``FailedMount``: one cannot be made ready as things are.
         """
         uid = PodUID(pod.metadata.uid)
-        began = anyio.current_time()
+        began_at = anyio.current_time()
         await self.make_pod_dirs(uid)
-        current = ""
-        mounted: dict[str, MountedVolume] = {}
+        held = self._want(pod)
+        self._kick(held)
         try:
             with anyio.fail_after(self._timeout):
-                for volume in pod.spec.volumes:
-                    current = volume.name
-                    mounted[current] = await self._mount(pod, volume)
-        except TimeoutError as error:
-            message = f'volume "{current}": no answer within {self._timeout:g}s'
-            raise SyncError(message, reason=FAILED_MOUNT) from error
-        except (VolumeError, MountError, OSError) as error:
-            message = f'volume "{current}": {_say(error)}'
-            raise SyncError(message, reason=FAILED_MOUNT) from error
-        if mounted != self._mounted.get(uid, {}):
-            took = anyio.current_time() - began
+                await self._until_ready(held)
+        except TimeoutError:
+            raise DeadlineError(_unready(held, _TIMED_OUT), reason=FAILED_MOUNT) from None
+        finally:
+            self._note(held, waiting=False)
+        mounted = {v.name: v.mounted for v in held.wanted() if v.mounted is not None}
+        if held.told != mounted.keys():
+            took = anyio.current_time() - began_at
             self._journal.record(
                 "volumes", "VolumesMounted", uid, "", took, volumes=sorted(mounted)
             )
-        self._mounted[uid] = mounted
-        return dict(mounted)
+            held.told = frozenset(mounted)
+        return mounted
 
-    async def _mount(self, pod: Pod, volume: Volume) -> MountedVolume:
-        plugin = self._plugins.find(volume)
-        if plugin is None:
-            message = f'volume "{volume.name}": this kind of volume is not supported'
-            raise SyncError(message, reason=FAILED_MOUNT)
-        pod_dir = self.pod_dir(PodUID(pod.metadata.uid))
-        return await plugin.set_up(
-            SetUp(
-                pod=pod,
-                volume=volume,
-                root_dir=self._root_dir,
-                directory=pod_dir / "volumes" / directory_name(plugin.name) / volume.name,
-                mounter=self._mounter,
-                threads=self._threads,
-            )
-        )
+    async def _until_ready(self, held: PodVolumes) -> None:
+        due = anyio.current_time() + self._note_after
+        while missing := held.missing():
+            for volume in missing:
+                if volume.reject:
+                    raise SyncError(volume.error, reason=volume.reject)
+                if volume.error and volume.stage is Stage.PROCESS:
+                    raise SyncError(_unready(held, volume.error), reason=FAILED_MOUNT)
+            if any(volume.error for volume in missing):
+                self._note(held, waiting=True)
+            changed = held.changed
+            with anyio.move_on_at(due) if due else anyio.CancelScope() as scope:
+                await changed.wait()
+            if scope.cancelled_caught:
+                due = 0.0
+                self._note(held, waiting=True)
+
+    def note(self, uid: PodUID) -> str:
+        """What a pod waits for that has waited for some time; "" for nothing."""
+        held = self._pods.get(uid)
+        if held is None or not held.waiting:
+            return ""
+        return "; ".join(filter(None, (v.trouble() for v in held.missing())))
+
+    def _note(self, held: PodVolumes, *, waiting: bool) -> None:
+        if held.waiting or waiting:
+            held.waiting = waiting
+            if waiting:
+                self.on_note(held.uid)
+
+    def object_changed(self, namespace: str, kind: str, name: str) -> None:
+        """An object is new, different or gone: volumes with its content follow at once."""
+        uids = {*self._followers.get((namespace, kind, name), ())}
+        uids.update(self._followers.get((namespace, kind, ""), ()))
+        for uid in uids:
+            held = self._pods.get(uid)
+            if held is None or held.pod is None:
+                continue
+            for volume in held.wanted():
+                if volume.spec is not None and (kind, name) in _any_name(volume.spec, kind, name):
+                    volume.state = wish(volume.state, wanted=True, stale=True)
+            self._kick(held)
+
+    def _want(self, pod: Pod) -> PodVolumes:
+        """Note what the pod needs.
+
+        Raises:
+            SyncError: there is no plugin for one of its volumes.
+        """
+        uid = PodUID(pod.metadata.uid)
+        wanted: dict[str, tuple[Volume, VolumePlugin]] = {}
+        for spec in needed_volumes(pod):
+            plugin = self._plugins.find(spec)
+            if plugin is None:
+                message = f'volume "{spec.name}": this kind of volume is not supported'
+                raise SyncError(message, reason=FAILED_MOUNT)
+            wanted[f"volumes/{directory_name(plugin.name)}/{spec.name}"] = spec, plugin
+        held = self._pods.setdefault(uid, PodVolumes(uid))
+        if held.pod is None or held.pod.spec.volumes != pod.spec.volumes:
+            self._follow(pod)
+        held.pod = pod
+        for place, (spec, plugin) in wanted.items():
+            volume = held.volumes.get(place)
+            if volume is None:
+                volume = held.volumes[place] = OneVolume(spec.name, place, plugin)
+            volume.spec = spec
+            if volume.stage is Stage.PROCESS and volume.error:
+                # What it refers to may be usable by now: each sync of the pod looks again.
+                volume.error = ""
+                volume.state = wish(volume.state, wanted=False)
+            volume.state = wish(volume.state, wanted=True, stale=plugin.refreshes)
+        return held
+
+    def _follow(self, pod: Pod) -> None:
+        uid, namespace = PodUID(pod.metadata.uid), pod.metadata.namespace
+        for volume in pod.spec.volumes:
+            for kind, name in references(volume):
+                self._followers.setdefault((namespace, kind, name), set()).add(uid)
+
+    def _kick(self, held: PodVolumes) -> None:
+        """Begin what can be done now, and come back when more can be."""
+        held.stop_timer()
+        if self._tasks is None:
+            return
+        now, due = anyio.current_time(), float("inf")
+        for volume in held.volumes.values():
+            step = next_step(volume.state, now)
+            if step is not None:
+                volume.state = began(volume.state, step)
+                self._tasks.start_soon(
+                    self._operations.perform, held, volume, step, self._kick, name="volume"
+                )
+            elif volume.state.busy is None and volume.state.retry_at > now:
+                due = min(due, volume.state.retry_at)
+        if due < float("inf"):
+            loop = asyncio.get_running_loop()
+            held.timer = loop.call_later(due - now, self._kick, held)
 
     async def unmount(self, uid: PodUID) -> None:
         """Remove the pod's volumes and its directory; nothing to remove is fine.
 
         Raises:
-            SyncError: something is left: a foreign mount, or what could not be removed.
+            SyncError: something is left: a foreign mount, what is in use, or what hangs.
         """
-        self._mounted.pop(uid, None)
         if not _is_file_name(uid):
             # Such a pod never got a directory, and must end all the same.
             return
-        path = self.pod_dir(uid)
-        began = anyio.current_time()
-        existed = await to_thread.run_sync(os.path.lexists, path)
-        removal: Removal = await to_thread.run_sync(remove_tree, path)
+        held = self._pods.setdefault(uid, PodVolumes(uid))
+        await self._unmount(held, self._timeout)
+
+    async def remove_orphan(self, uid: PodUID) -> bool:
+        """Remove what is left of a pod that nobody wants; True when nothing is.
+
+        What cannot be removed is tried again after a back-off, and waited for only shortly.
+
+        Raises:
+            SyncError: something is left; each cause is raised once.
+        """
+        held = self._pods.setdefault(uid, PodVolumes(uid))
+        now = anyio.current_time()
+        if now < held.retry_at:
+            return False
+        try:
+            await self._unmount(held, _ORPHAN_PATIENCE)
+        except SyncError as error:
+            held.failures += 1
+            held.retry_at = now + back_off(held.failures)
+            if held.reported == str(error):
+                return False
+            held.reported = str(error)
+            raise
+        return True
+
+    async def _unmount(self, held: PodVolumes, patience: float) -> None:
+        began_at, path = anyio.current_time(), self.pod_dir(held.uid)
+        held.pod = None
+        held.stop_timer()
+        try:
+            with anyio.fail_after(patience):
+                await self._find_leftovers(held, path)
+                for volume in held.volumes.values():
+                    volume.state = wish(volume.state, wanted=True)
+                    volume.state = wish(volume.state, wanted=False)
+                    volume.error = ""
+                await self._threads.run(lambda: clean_sub_paths(self._mounter, path))
+                self._kick(held)
+                await self._until_gone(held)
+                existed, removal = await self._threads.run(lambda: remove_pod_dir(path))
+        except TimeoutError:
+            raise SyncError(_still_mounted(held, _TIMED_OUT), reason=FAILED_UNMOUNT) from None
+        except (MountError, OSError) as error:
+            raise SyncError(say(error), reason=FAILED_UNMOUNT) from error
         if not removal.complete:
-            raise SyncError(_left(path, removal), reason=FAILED_UNMOUNT)
+            raise SyncError(describe_left(path, removal), reason=FAILED_UNMOUNT)
+        self._forget(held)
         if existed:
-            took = anyio.current_time() - began
-            self._journal.record("volumes", "PodDirectoryRemoved", uid, "", took)
+            took = anyio.current_time() - began_at
+            self._journal.record("volumes", "PodDirectoryRemoved", held.uid, "", took)
+
+    async def _find_leftovers(self, held: PodVolumes, path: Path) -> None:
+        for kind, directory, name in await self._threads.run(lambda: volumes_on_disk(path)):
+            plugin = self._plugins.by_directory(directory)
+            place = f"{kind}/{directory}/{name}"
+            if plugin is not None and place not in held.volumes:
+                state = VolumeState(wanted=False, held=Held.UNCERTAIN)
+                held.volumes[place] = OneVolume(name, place, plugin, state=state)
+
+    async def _until_gone(self, held: PodVolumes) -> None:
+        while left := held.left():
+            if all(volume.error and volume.state.busy is None for volume in left):
+                raise SyncError(_still_mounted(held, left[0].error), reason=FAILED_UNMOUNT)
+            await held.changed.wait()
+
+    def _forget(self, held: PodVolumes) -> None:
+        held.stop_timer()
+        self._pods.pop(held.uid, None)
+        for key in [key for key, uids in self._followers.items() if held.uid in uids]:
+            self._followers[key].discard(held.uid)
+            if not self._followers[key]:
+                del self._followers[key]
 
     async def pods_on_disk(self) -> list[PodUID]:
         """The pods that have a directory."""
-        return await to_thread.run_sync(_list_directories, self._pods)
+        found = await self._threads.run(lambda: pods_on_disk(self._pods_dir))
+        return [PodUID(name) for name in found]
+
+
+def _any_name(spec: Volume, kind: str, name: str) -> set[tuple[str, str]]:
+    """What a volume refers to; what goes by no name stands for the name that is asked for."""
+    return {(k, n or (name if k == kind else n)) for k, n in references(spec)}
+
+
+def _unready(held: PodVolumes, cause: str) -> str:
+    missing = held.missing()
+    unmounted = sorted(v.name for v in missing)
+    unattached = sorted(v.name for v in missing if v.error and v.stage is Stage.ATTACH)
+    failed = sorted(v.name for v in missing if v.error and v.stage is Stage.PROCESS)
+    text = (
+        f"unmounted volumes={_list(unmounted)}, unattached volumes={_list(unattached)}, "
+        f"failed to process volumes={_list(failed)}: {cause}"
+    )
+    if cause == _TIMED_OUT:
+        text = "; ".join((text, *filter(None, (v.trouble() for v in missing))))
+    return text
+
+
+def _still_mounted(held: PodVolumes, cause: str) -> str:
+    left = held.left()
+    text = f"mounted volumes={_list(sorted(v.name for v in left))}: {cause}"
+    if cause == _TIMED_OUT:
+        text = "; ".join((text, *filter(None, (v.trouble() for v in left))))
+    return text
+
+
+def _list(names: list[str]) -> str:
+    return f"[{' '.join(names)}]"
 
 
 def _is_file_name(uid: PodUID) -> bool:
     if uid in ("", ".", "..") or "/" in uid or "\0" in uid:
         return False
     return len(os.fsencode(uid)) <= _LONGEST_FILE_NAME
-
-
-def _make_pod_dirs(path: Path) -> None:
-    for directory in (path.parent, path, *(path / name for name in _POD_SUBDIRECTORIES)):
-        directory.mkdir(parents=True, exist_ok=True, mode=0o750)
-
-
-def _list_directories(path: Path) -> list[PodUID]:
-    found: list[PodUID] = []
-    with suppress(FileNotFoundError):
-        found = sorted(PodUID(e.name) for e in os.scandir(path) if e.is_dir(follow_symlinks=False))
-    return found
-
-
-def _left(path: Path, removal: Removal) -> str:
-    parts = [f"{path} is not removed"]
-    if removal.mounts:
-        parts.append(f"still mounted: {', '.join(removal.mounts)}")
-    if removal.failures:
-        parts.append("; ".join(removal.failures))
-    return ": ".join(parts)
-
-
-def _say(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)

@@ -155,10 +155,10 @@ class VolumePlugin(Protocol):
         """Make the volume; idempotent."""
         ...
 
-    async def refresh(self, request: SetUp) -> None:
+    async def refresh(self, request: SetUp) -> bool:
         """Bring the content of a volume that is set up, and in use, up to date.
 
-        Cheap when nothing has changed.
+        Cheap when nothing has changed. Says whether anything had.
         """
         ...
 

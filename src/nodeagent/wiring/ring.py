@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -55,7 +56,6 @@ from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
-from nodeagent.volumes import VolumeManager
 from nodeagent.wiring.admission import admission_rules, ask_for_node, runs_here
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
@@ -63,6 +63,7 @@ from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
+from nodeagent.wiring.volumes import PodFacts, make_volumes
 
 
 def build_parts(
@@ -118,7 +119,6 @@ def build_parts(
         clock=clock,
     )
     pleg.audit_with(watch)
-    volumes = VolumeManager(root, journal)
     checkpoint = Checkpointer(StateFile(root / "checkpoints" / "runtime.json", 2), journal=journal)
     runtime_metrics = RuntimeMetrics(registry)
     objects = watch_objects(link, config.effective_node_name, journal)
@@ -138,6 +138,23 @@ def build_parts(
         tokens=referred.account_tokens,
     )
     settings = runtime_settings(config, root, node_address)
+    lookups = make_lookups(
+        objects,
+        link,
+        lookup,
+        referred=referred,
+        describe=runtime.status,
+        ended=partial(_has_ended, cache),
+    )
+    volumes = make_volumes(
+        root,
+        PodFacts(settings, host, lookups),
+        events=events,
+        journal=journal,
+        clock=clock,
+        objects=referred.store,
+    )
+    volumes.on_note = lambda uid: syncer.refresh(uid)  # noqa: PLW0108 - made below
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -150,14 +167,7 @@ def build_parts(
         on_action=pleg.request_relist,
         persist=checkpoint.save,
         changed=checkpoint.changed,
-        lookups=make_lookups(
-            objects,
-            link,
-            lookup,
-            referred=referred,
-            describe=runtime.status,
-            ended=partial(_has_ended, cache),
-        ),
+        lookups=replace(lookups, sub_paths=volumes.sub_paths),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
         on_sandbox=lambda uid, seen: syncer.sandbox_ready(uid, seen),  # noqa: PLW0108
         access=access,
@@ -202,7 +212,7 @@ def build_parts(
         clock=clock,
         journal=journal,
         metrics=metrics,
-        waiting_note=runtime_manager.waiting_note,
+        waiting_note=lambda uid, name: volumes.note(uid) or runtime_manager.waiting_note(uid, name),
         probes=probes,
         want_mirror=telling.mirror,
         references=referred.store,
@@ -348,6 +358,7 @@ def build_parts(
         cache=cache,
         pleg=pleg,
         runtime=runtime_manager,
+        volumes=volumes,
         runtime_state=runtime_state,
         workers=workers,
         queue=queue,

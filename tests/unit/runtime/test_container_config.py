@@ -23,12 +23,11 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime.container_config import (
     ContainerInputs,
-    ManagedFiles,
     build_container_config,
-    build_mounts,
     container_annotations,
 )
 from nodeagent.runtime.errors import ContainerStartError, Waiting
+from nodeagent.runtime.mounts import ManagedFiles, MountInputs, build_mounts
 from nodeagent.runtime.security import MASKED_PATHS, READONLY_PATHS
 from nodeagent.runtime.settings import HostFacts
 
@@ -36,13 +35,14 @@ VOLUMES = {
     "data": MountedVolume("data", "/host/data"),
     "fixed": MountedVolume("fixed", "/host/fixed", read_only=True),
 }
+MOUNTS = MountInputs(volumes=VOLUMES)
 NO_FILES = ManagedFiles()
 
 
 def build(
     container: Container, attempt: int = 0, image: v1.Image | None = None, **spec: Any
 ) -> v1.ContainerConfig:
-    inputs = ContainerInputs(attempt, "sha256:abc", image, VOLUMES, NO_FILES)
+    inputs = ContainerInputs(attempt, "sha256:abc", image, MOUNTS, NO_FILES)
     pod = make_pod(container, **spec)
     return build_container_config(
         pod, container, inputs, make_settings(Path("/x")), HostFacts(thermal_throttle=("/hot",))
@@ -163,7 +163,7 @@ def mount(name: str = "data", path: str = "/data", **fields: Any) -> VolumeMount
 )
 def test_a_volume_is_mounted_as_asked(given: VolumeMount, expected: v1.Mount) -> None:
     container = make_container(volume_mounts=(given,))
-    assert build_mounts(container, VOLUMES, NO_FILES) == [expected]
+    assert build_mounts(container, MOUNTS, NO_FILES) == [expected]
 
 
 def test_volumes_come_first_then_the_hosts_file_then_the_termination_log() -> None:
@@ -172,7 +172,7 @@ def test_volumes_come_first_then_the_hosts_file_then_the_termination_log() -> No
         termination_message_path="/dev/termination-log",
     )
     files = ManagedFiles(Path("/pods/etc-hosts"), Path("/pods/log"))
-    assert [m.container_path for m in build_mounts(container, VOLUMES, files)] == [
+    assert [m.container_path for m in build_mounts(container, MOUNTS, files)] == [
         "/b",
         "/a",
         "/etc/hosts",
@@ -183,16 +183,14 @@ def test_volumes_come_first_then_the_hosts_file_then_the_termination_log() -> No
 def test_a_pod_that_mounts_its_own_hosts_file_keeps_it() -> None:
     container = make_container(volume_mounts=(mount(path="/etc/hosts"),))
     files = ManagedFiles(Path("/pods/etc-hosts"), None)
-    (only,) = build_mounts(container, VOLUMES, files)
+    (only,) = build_mounts(container, MOUNTS, files)
     assert only.host_path == "/host/data"
 
 
-@pytest.mark.parametrize(
-    "given", [mount("missing"), mount(sub_path="x"), mount(sub_path_expr="$(A)")]
-)
-def test_a_mount_that_cannot_be_met_is_a_configuration_error(given: VolumeMount) -> None:
-    with pytest.raises(ContainerStartError) as caught:
-        build(make_container(volume_mounts=(given,)))
+def test_a_volume_that_is_not_there_is_a_configuration_error() -> None:
+    says = 'cannot find volume "missing" to mount into container "web"'
+    with pytest.raises(ContainerStartError, match=says) as caught:
+        build(make_container(volume_mounts=(mount("missing"),)))
     assert caught.value.reason is Waiting.CONFIG
 
 

@@ -10,7 +10,6 @@ from tests.unit.runtime.fakes import make_container, make_pod
 
 from nodeagent.api import (
     ConfigMapEnvSource,
-    ConfigMapVolumeSource,
     Container,
     ContainerPort,
     ContainerRestartRule,
@@ -19,6 +18,7 @@ from nodeagent.api import (
     EnvVar,
     EnvVarSource,
     EphemeralContainer,
+    FCVolumeSource,
     HostAlias,
     HostPathVolumeSource,
     Pod,
@@ -162,22 +162,12 @@ _CASES: list[tuple[str, Pod]] = [
     ),
     ("spec.os.name", make_pod(os=PodOS(name="windows"))),
     (
-        "spec.volumes[1].configMap",
+        "spec.volumes[1].fc",
         make_pod(
             volumes=(
                 Volume(name="a", empty_dir=EmptyDirVolumeSource()),
-                Volume(name="b", config_map=ConfigMapVolumeSource(name="c")),
+                Volume(name="b", fc=FCVolumeSource(lun=0)),
             )
-        ),
-    ),
-    (
-        "spec.volumes[0].emptyDir.medium",
-        make_pod(volumes=(Volume(name="a", empty_dir=EmptyDirVolumeSource(medium="Memory")),)),
-    ),
-    (
-        "spec.volumes[0].emptyDir.sizeLimit",
-        make_pod(
-            volumes=(Volume(name="a", empty_dir=EmptyDirVolumeSource(size_limit=Quantity("1Gi"))),)
         ),
     ),
 ]
@@ -192,10 +182,6 @@ _CONTAINER_CASES: list[tuple[str, dict[str, Any]]] = [
         {"resources": ResourceRequirements(limits={"ephemeral-storage": Quantity("1Gi")})},
     ),
     ("resources.claims", {"resources": ResourceRequirements(claims=(ResourceClaim(name="c"),))}),
-    (
-        "volumeMounts[0].subPath",
-        {"volume_mounts": (VolumeMount(name="a", mount_path="/a", sub_path="b"),)},
-    ),
     (
         "restartPolicyRules[0].action",
         {"restart_policy_rules": (ContainerRestartRule(action="Explode"),)},

@@ -24,10 +24,11 @@ class Volumes:
     async def pods_on_disk(self) -> list[PodUID]:
         return [PodUID(uid) for uid in self.left]
 
-    async def unmount(self, uid: PodUID) -> None:
+    async def remove_orphan(self, uid: PodUID) -> bool:
         if uid == "mounted":
             raise SyncError("pods/mounted is not removed: still mounted: /x", reason="Failed")
         self.left.remove(uid)
+        return True
 
 
 async def test_one_that_cannot_be_removed_does_not_keep_the_others() -> None:

@@ -6,23 +6,28 @@ import os
 import socket
 import stat
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.api import (
     ConfigMapVolumeSource,
+    Container,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
     ObjectMeta,
     Pod,
     PodSpec,
     Volume,
+    VolumeMount,
 )
 from nodeagent.journal import Journal
-from nodeagent.model import PodUID, SyncError
+from nodeagent.model import DeadlineError, PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes import VolumeManager
 from nodeagent.volumes.host_path import HostPathError, prepare_host_path
@@ -33,7 +38,10 @@ UID = PodUID("uid-1")
 
 
 def make_pod(*volumes: Volume, uid: str = UID) -> Pod:
-    return Pod(metadata=ObjectMeta(name="web", uid=uid), spec=PodSpec(volumes=volumes))
+    mounts = tuple(VolumeMount(name=v.name, mount_path=f"/{v.name}") for v in volumes)
+    container = Container(name="main", image="busybox", volume_mounts=mounts)
+    spec = PodSpec(volumes=volumes, containers=(container,))
+    return Pod(metadata=ObjectMeta(name="web", uid=uid), spec=spec)
 
 
 def empty_dir(name: str = "data", medium: str = "") -> Volume:
@@ -49,9 +57,18 @@ def journal() -> Journal:
     return Journal()
 
 
+@asynccontextmanager
+async def running(manager: VolumeManager) -> AsyncIterator[VolumeManager]:
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(manager.run)
+        yield manager
+        tasks.cancel_scope.cancel()
+
+
 @pytest.fixture
-def manager(tmp_path: Path, journal: Journal) -> VolumeManager:
-    return VolumeManager(tmp_path, journal)
+async def manager(tmp_path: Path, journal: Journal) -> AsyncIterator[VolumeManager]:
+    async with running(VolumeManager(tmp_path, journal, timeout=1)) as manager:
+        yield manager
 
 
 async def test_the_pods_directories_are_closed_to_others(
@@ -124,8 +141,11 @@ async def test_a_wrong_host_path_names_the_volume(manager: VolumeManager, tmp_pa
     with pytest.raises(SyncError) as caught:
         await manager.mount(make_pod(host_path(target, "Directory")))
     assert caught.value.reason == "FailedMount"
+    assert isinstance(caught.value, DeadlineError)
     assert str(caught.value) == (
-        f'volume "host": hostPath type check failed: {target} is not a directory'
+        "unmounted volumes=[host], unattached volumes=[], failed to process volumes=[]: "
+        f'timed out waiting for the condition; volume "host": '
+        f"hostPath type check failed: {target} is not a directory"
     )
 
 
@@ -175,12 +195,15 @@ async def test_a_path_that_hangs_fails_its_pod_in_time(
         released.wait(30)
 
     monkeypatch.setattr("nodeagent.volumes.host_path.prepare_host_path", hang)
-    manager = VolumeManager(tmp_path, timeout=0.05)
-    try:
-        with pytest.raises(SyncError, match="no answer within") as caught:
-            await manager.mount(make_pod(host_path(tmp_path, "Directory")))
-    finally:
-        released.set()
+    says = r'timed out waiting for the condition; volume "host": mounting since \d.*no answer yet'
+    async with running(VolumeManager(tmp_path, timeout=0.05)) as manager:
+        try:
+            with pytest.raises(DeadlineError, match=says) as caught:
+                await manager.mount(make_pod(host_path(tmp_path, "Directory")))
+            # Others are not affected.
+            assert await manager.mount(make_pod(empty_dir(), uid="other"))
+        finally:
+            released.set()
     assert caught.value.reason == "FailedMount"
 
 
