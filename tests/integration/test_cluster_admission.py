@@ -22,6 +22,17 @@ def needs(cpu: str) -> Container:
     return make_container(resources=ResourceRequirements(requests={"cpu": Quantity(cpu)}))
 
 
+def taint(key: str) -> Any:
+    def change(node: dict[str, Any]) -> None:
+        node["spec"]["taints"] = [{"key": key, "effect": "NoExecute"}]
+
+    return change
+
+
+def without_resources(node: dict[str, Any]) -> None:
+    node["status"]["allocatable"] = {"cpu": "0", "memory": "0", "pods": "0"}
+
+
 def label(key: str, value: str) -> Any:
     def change(node: dict[str, Any]) -> None:
         node["metadata"].setdefault("labels", {})[key] = value
@@ -101,7 +112,7 @@ async def test_a_static_pod_comes_before_those_of_the_api(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
-async def test_a_restart_of_the_agent_loses_no_pod_whose_node_has_other_labels_now(
+async def test_a_restart_of_the_agent_loses_no_pod_whose_node_was_edited(
     tmp_path: Path, away: bool
 ) -> None:
     line, backend = Line(ApiStore()), SimulatedBackend({"main": Script()})
@@ -113,6 +124,8 @@ async def test_a_restart_of_the_agent_loses_no_pod_whose_node_has_other_labels_n
             await node.api_running("web")
             ids = node.ids("web")
         line.store.edit("nodes", NODE, label("disk", "hdd"), namespace="")
+        line.store.edit("nodes", NODE, taint("maintenance"), namespace="")
+        line.store.edit("nodes", NODE, without_resources, namespace="")
         if away:
             line.cut()
         async with node_on(runtime, endpoint, tmp_path, line) as node:

@@ -100,7 +100,7 @@ class Case:
         pod: the pod.
         others: the other pods that hold resources.
         node: the node; None when nothing is known of it.
-        runs_here: it has run on this node before; then only what can still harm it counts.
+        runs_here: it runs on this node already; then only what can still harm it counts.
         node_is_fresh: the node has just been looked at.
         room_was_made: pods have been ended for it.
     """
@@ -147,7 +147,10 @@ def _last(support: Support) -> tuple[Check, ...]:
 
 def _placed(case: Case, node: Node, rules: Rules, book: RequestBook) -> Verdict:
     """The rules that the scheduler has too. The first failure counts, but room can be made."""
-    lacking = () if case.room_was_made else insufficient(case.pod, case.others, node, book)
+    # What runs here has its place: neither a node that was edited nor one that reserves more
+    # for itself since the agent last started is a reason to end it.
+    settled = case.room_was_made or case.runs_here
+    lacking = () if settled else insufficient(case.pod, case.others, node, book)
     failures = _predicates(case, node)
     if lacking and rules.is_critical(case.pod):
         return failures[0] if failures else _make_room(case, lacking, rules, book)
@@ -170,7 +173,7 @@ def _predicates(case: Case, node: Node) -> list[Rejection]:
     if not ports_are_free(pod, case.others):
         text = "node(s) didn't have free ports for the requested pod ports"
         failures.append(predicate_failed("NodePorts", text))
-    if not tolerates_node(pod, node):
+    if not case.runs_here and not tolerates_node(pod, node):
         text = "node(s) had taints that the pod didn't tolerate"
         failures.append(predicate_failed("TaintToleration", text))
     return failures

@@ -349,6 +349,12 @@ def test_aa7_a_pod_that_runs_here_stays_whatever_the_labels_are() -> None:
     assert judge(pod, runs_here=True) is None
 
 
+def test_ar6_a_pod_that_runs_here_stays_whatever_the_resources_are() -> None:
+    node = make_node(cpu="1")
+    assert judge(asking(cpu="3"), node=node) is not None
+    assert judge(asking(cpu="3"), node=node, runs_here=True) is None
+
+
 # -- ports and taints ------------------------------------------------------------------------
 
 
@@ -414,6 +420,10 @@ def test_at1_only_taints_that_drive_pods_away_count_and_each_of_them() -> None:
     assert judge(tolerant, node=make_node(taints=(KEY, *mild))) is None
     second = Taint(key="also", effect="NoExecute")
     assert judge(tolerant, node=make_node(taints=(KEY, second))) == TAINTED
+
+
+def test_at4_a_pod_that_runs_here_stays_whatever_the_taints_are() -> None:
+    assert judge(make_pod(), node=make_node(taints=(KEY,)), runs_here=True) is None
 
 
 def test_at3_static_pods_tolerate_everything() -> None:
