@@ -21,9 +21,11 @@ from nodeagent.journal import Journal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import ApiError, KubeError, UndecodableError, UnreachableError
 from nodeagent.kube.objects import (
+    Bad,
     KubeObject,
     Listed,
     ObjectStore,
+    key_of,
     read_event,
     read_head,
     read_status,
@@ -48,6 +50,8 @@ QUIET_SECONDS: Final = 8.0
 """The longest pause while a server tells all that there is."""
 LIST_SECONDS: Final = 30.0
 """For one page of a list."""
+MOST_INITIAL_BYTES: Final = 512 * 1024 * 1024
+"""Of a watch that tells all there is."""
 MOST_PAGES: Final = 100
 MOST_EMPTY_PAGES: Final = 10
 MOST_TROUBLES: Final = 10
@@ -277,25 +281,45 @@ class Reflector(Generic[T]):
         self, lines: AsyncIterator[bytes], scope: anyio.CancelScope, end: float
     ) -> None:
         """Read what there is, up to the bookmark that ends it, or to the end of the stream."""
-        raws: list[msgspec.Raw] = []
+        events: list[tuple[str, msgspec.Raw]] = []
+        size = 0
         scope.deadline = min(end, anyio.current_time() + QUIET_SECONDS)
         async for line in lines:
             scope.deadline = min(end, anyio.current_time() + QUIET_SECONDS)
             event, raw = self._event(line)
             if event != "BOOKMARK":
-                raws.append(raw)
+                events.append((event, raw))
+                size += len(line)
+                if size > MOST_INITIAL_BYTES:
+                    raise UndecodableError("a list without end")
                 continue
             head = read_head(raw)
             if (head.metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true":
                 self.lists += 1
-                self._replace(self._initial(raws, head.version))
+                self._replace(self._initial(events, head.version))
                 self._core.listed(head.version)
                 return
 
-    def _initial(self, raws: list[msgspec.Raw], version: str) -> Listed[T]:
+    def _initial(self, events: list[tuple[str, msgspec.Raw]], version: str) -> Listed[T]:
+        """What there is after these events: some may tell of changes while all was being told."""
         listed: Listed[T] = Listed(version, "")
-        for raw in raws:
-            listed.add(self._store.reader.read_named(raw))
+        items: dict[str, T] = {}
+        bad: dict[str, Bad] = {}
+        for event, raw in events:
+            found = self._store.reader.read_named(raw)
+            if isinstance(found, Bad) and found.foreign:
+                listed.add(found)
+                continue
+            key = found.key if isinstance(found, Bad) else key_of(found)
+            bad.pop(key, None)
+            if event == "DELETED":
+                items.pop(key, None)
+            elif isinstance(found, Bad):
+                bad[key] = found
+            else:
+                items[key] = found
+        listed.items += items.values()
+        listed.bad += bad.values()
         return listed
 
     async def _read_changes(self, lines: AsyncIterator[bytes]) -> None:

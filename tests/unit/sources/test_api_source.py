@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from nodeagent.kube import ApiError, paths
 from nodeagent.kube.reflector import LATE_SECONDS, OPEN_SECONDS, WATCH_SECONDS
 from nodeagent.testing import ApiStore, make_pod
 from nodeagent.testing.api_store import Request
+from nodeagent.testing.api_watch import ApiWatch
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +55,58 @@ async def test_wa2_wa24_changes_follow_in_the_same_stream() -> None:
         lab.store.delete("pods", "b", grace=0)
         await lab.names("a")
         assert lab.asked() == [("WATCH", "", "")]
+
+
+async def test_wa2_what_changes_while_all_is_told_counts() -> None:
+    """A server may send changes before the bookmark that ends the first events."""
+    lab = ApiLab()
+    gone = lab.add("gone")
+    again = lab.add("again")
+    lab.add("stays")
+    open_watch = lab.store.watch
+
+    def changing(path: str, query: Mapping[str, str]) -> ApiWatch:
+        watch = open_watch(path, query)
+        if "sendInitialEvents" in query:
+            end = watch._out.pop()
+            watch.tell("DELETED", gone)
+            watch.tell("DELETED", again)
+            watch.tell("ADDED", {**again, "metadata": {**again["metadata"], "uid": "another"}})
+            watch._out.append(end)
+        return watch
+
+    lab.store.watch = changing  # type: ignore[method-assign]
+    async with lab.running():
+        await lab.names("again", "stays")
+        assert "another" in {pod.metadata.uid for pod in lab.snapshots[0].pods}
+        assert lab.source.informer.reflector.lists == 1
+
+
+async def test_wa6_a_watch_that_tells_without_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lab = ApiLab()
+    for number in range(20):
+        lab.add(f"p{number:02d}")
+    monkeypatch.setattr("nodeagent.kube.reflector.MOST_INITIAL_BYTES", 2000)
+    async with lab.running():
+        await lab.until(lambda: bool(lab.snapshots))
+        assert [method for method, *_ in lab.asked()][:2] == ["WATCH", "LIST"]
+        assert lab.told("ApiTrouble") == ["cannot watch pods: a list without end"]
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "\u0663", ""])
+async def test_wa18_a_version_that_is_no_number_of_ours_ends_nothing(version: str) -> None:
+    lab = ApiLab()
+    lab.add("a")
+    async with lab.running():
+        await lab.names("a")
+        odd = make_pod("odd", node_name=NODE, uid="odd")
+        told = to_builtins(odd)
+        told["metadata"]["resourceVersion"] = version
+        for watch in lab.store._watches:
+            watch.tell("ADDED", told)
+        await lab.names("a", "odd")
 
 
 async def test_wa24_changes_while_the_ring_is_busy_come_together() -> None:
