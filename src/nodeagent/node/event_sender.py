@@ -118,12 +118,12 @@ class EventSender:
         event = sent.event
         namespace = event.metadata.namespace
         if sent.update:
-            changed = msgspec.structs.replace(
-                Event(count=event.count, message=event.message),
-                last_timestamp=event.last_timestamp,
-            )
-            fields = codec.to_builtins(changed)
-            patch = {key: fields[key] for key in ("count", "message", "lastTimestamp")}
+            fields = codec.to_builtins(event)
+            patch = {
+                "count": event.count,
+                "message": event.message,
+                "lastTimestamp": fields["lastTimestamp"],
+            }
             try:
                 await self._client.patch(paths.event(namespace, event.metadata.name), patch, Event)
             except ApiError as error:

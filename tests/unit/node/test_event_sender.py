@@ -122,6 +122,16 @@ async def test_ev23_why_is_logged_once(lab: Lab, caplog: pytest.LogCaptureFixtur
     assert causes == ["events is forbidden"] * 2
 
 
+async def test_ev20_an_event_without_words_is_counted_too(lab: Lab) -> None:
+    async with lab.running():
+        lab.sender.send(event(message=""))
+        lab.sender.send(event(message=""))
+        lab.sender.send(event(message="more"))
+        await anyio.sleep(1)
+    assert [patch["count"] for patch in lab.api.patches] == [2]
+    assert lab.said() == ["", "more"]
+
+
 async def test_ev24_what_does_not_fit_is_dropped_and_counted(lab: Lab) -> None:
     for number in range(QUEUE + 5):
         lab.sender.send(event(make_pod(f"web-{number}"), message=str(number)))
