@@ -126,7 +126,7 @@ def _retry_after(headers: Mapping[str, str], found: _Status | None) -> float | N
     for value in values:
         try:
             seconds = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if 0 <= seconds < float("inf"):
             return min(seconds, _LONGEST_WAIT)

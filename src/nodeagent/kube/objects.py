@@ -476,6 +476,16 @@ def is_newer(version: str, known: str) -> bool:
     Versions of one resource can be compared as numbers; of what is no number, only equality
     means anything.
     """
-    if version.isdecimal() and known.isdecimal():
-        return int(version) > int(known)
+    new, old = version_rank(version), version_rank(known)
+    if new is not None and old is not None:
+        return new > old
     return version != known or not version
+
+
+def version_rank(version: str) -> tuple[int, str] | None:
+    """What orders versions that are numbers, of any length; None for what is no number."""
+    if not (version.isascii() and version.isdecimal()):
+        return None
+    # Not an int: a server may send more digits than Python turns into one.
+    digits = version.lstrip("0")
+    return len(digits), digits

@@ -9,7 +9,6 @@ import random
 from typing import Final
 
 import anyio
-import msgspec
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry, Counter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeagent.api.node import Node
+from nodeagent.kube.objects import version_rank
 
 
 def _nothing() -> Node | None:
@@ -39,7 +40,7 @@ class NodeLookup:
             return informed or answered
         if informed.metadata.uid != answered.metadata.uid:
             return informed
-        return informed if _version(informed) >= _version(answered) else answered
+        return informed if _rank(informed) >= _rank(answered) else answered
 
     @property
     def informed(self) -> bool:
@@ -63,6 +64,5 @@ class NodeLookup:
         self._local = node
 
 
-def _version(node: Node) -> int:
-    version = node.metadata.resource_version
-    return int(version) if version.isascii() and version.isdigit() else 0
+def _rank(node: Node) -> tuple[int, str]:
+    return version_rank(node.metadata.resource_version) or (0, "")

@@ -57,10 +57,11 @@ def _map_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _conditions_patch(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    before = {condition["type"]: condition for condition in old}
+    # A server lets others write a condition without a type; its key is the empty one.
+    before = {condition.get("type", ""): condition for condition in old}
     changed = []
     for condition in new:
-        kind = condition["type"]
+        kind = condition.get("type", "")
         if difference := _map_patch(before.get(kind, {}), condition):
             changed.append({"type": kind, **difference})
     return changed

@@ -117,7 +117,7 @@ def _changes(before: Plain, after: Plain) -> dict[str, Any]:
 def _changed_list(
     name: str, key: str, before: Sequence[Plain], after: Sequence[Plain]
 ) -> dict[str, Any]:
-    old, new = {item[key]: item for item in before}, {item[key]: item for item in after}
+    old, new = _by_key(key, before), _by_key(key, after)
     if len(old) < len(before) or len(new) < len(after):
         # What has a key twice cannot be changed by key.
         return {name: [_REPLACE, *new.values()] if old else [*new.values()]}
@@ -127,6 +127,11 @@ def _changed_list(
         return {}
     order = {f"$setElementOrder/{name}": [{key: each} for each in new]} if new else {}
     return {name: items, **order}
+
+
+def _by_key(key: str, items: Sequence[Plain]) -> dict[str, Plain]:
+    # A server lets others write a condition without a type; its key is the empty one.
+    return {item.get(key, ""): {key: "", **item} for item in items}
 
 
 def _changed_items(

@@ -128,3 +128,11 @@ async def test_kq11_no_limit_waits_for_nobody() -> None:
     for _ in range(1000):
         await throttle.acquire()
     assert anyio.current_time() == 0
+
+
+@pytest.mark.parametrize("seconds", ["9" * 400, "-1", "null", '"soon"', "1e300"])
+def test_kq6_a_wait_that_means_nothing_is_none(seconds: str) -> None:
+    body = f'{{"kind":"Status","details":{{"retryAfterSeconds":{seconds}}}}}'.encode()
+    found = error_of(429, {}, body, wanted("GET", "/api/v1/pods"))
+    assert found.retry_after in (None, 3600.0)
+    assert found.too_many_requests

@@ -442,6 +442,8 @@ def test_the_newest_of_two_nodes_counts_whoever_told_it() -> None:
     assert lookup.node() == node("5")
     seen[0] = node("10")
     assert lookup.node() == node("10")
+    seen[0] = node("9" * 5000)
+    assert lookup.node() == node("9" * 5000)
     seen[0] = node("1", "other")
     assert lookup.node() == node("1", "other")
     lookup.forget()

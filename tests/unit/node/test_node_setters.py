@@ -485,6 +485,18 @@ class TestPatches:
         assert node_patch(node, node) == {}
         assert not differs(node, node)
 
+    def test_np3_a_condition_without_a_type_is_one_of_others(self) -> None:
+        odd = NodeCondition(status="True")
+        old = replace(Node(), status=NodeStatus(conditions=(odd,)))
+        new = compute_node(facts(), old, NOW).node
+        patch = node_patch(old, new)
+        assert [c["type"] for c in patch["status"]["conditions"]] == [
+            "MemoryPressure",
+            "DiskPressure",
+            "PIDPressure",
+            "Ready",
+        ]
+
     def test_np3_the_spec_is_never_sent(self) -> None:
         new = Node(spec=replace(Node().spec, unschedulable=True))
         assert node_patch(Node(), new) == {}

@@ -369,3 +369,17 @@ def test_sw11_parts_of_a_patch(part: dict[str, Any], is_part: bool) -> None:
     ready = {"type": "Ready", "status": "True", "observedGeneration": 2}
     patch = {"phase": "Running", "message": None, "conditions": [ready]}
     assert is_part_of(part, patch) is is_part
+
+
+def test_pa_a_condition_without_a_type_is_one_of_others() -> None:
+    odd = PodCondition(status="True", message="who says so?")
+    api = PodStatus(phase="Pending", conditions=(odd,))
+    ours = PodStatus(phase="Running", conditions=(condition("Ready", "True"),))
+    merged = merge_status(api, ours, may_run=True)
+    assert odd in merged.conditions
+    patch = status_patch(api, merged)
+    assert patch is not None
+    assert [item["type"] for item in patch["conditions"]] == ["Ready"]
+    assert status_patch(api, replace(api, conditions=())) == {
+        "conditions": [{"$patch": "delete", "type": ""}]
+    }
