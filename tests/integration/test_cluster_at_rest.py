@@ -67,7 +67,7 @@ async def test_at_rest_nothing_is_written_but_signs_of_life(tmp_path: Path) -> N
         assert 2 <= nodes <= 5
         reads = Counter(r.method for r in made if r.method in ("GET", "WATCH"))
         assert reads["GET"] == 0
-        assert reads["WATCH"] <= 4 * 1200 / 30 + 4
+        assert reads["WATCH"] <= 5 * 1200 / 30 + 5
 
 
 async def test_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_many_ends_and_beginnings_of_the_connection_leave_nothing_behind(
             node.line.heal()
             await anyio.sleep(40)
         assert len(asyncio.all_tasks()) <= before
-        assert node.store.watching == 4
+        assert node.store.watching == 5
         assert node.health("apiserver") == ""
 
 

@@ -37,6 +37,7 @@ _IRREGULAR_NAMES: Final = {
     "host_pid": "hostPID",
     "image_id": "imageID",
     "machine_id": "machineID",
+    "node_id": "nodeID",
     "pd_id": "pdID",
     "pod_cidr": "podCIDR",
     "pod_cidrs": "podCIDRs",

@@ -12,6 +12,8 @@ RUNTIME_CLASSES: Final = "/apis/node.k8s.io/v1/runtimeclasses"
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+CSI_DRIVERS: Final = "/apis/storage.k8s.io/v1/csidrivers"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 LEASE_NAMESPACE: Final = "kube-node-lease"
 
 
@@ -54,6 +56,31 @@ def csr(name: str) -> str:
 def token(namespace: str, service_account: str) -> str:
     """Where tokens of a service account are made."""
     return namespaced(namespace, "serviceaccounts", service_account, "token")
+
+
+def claim(namespace: str, name: str, subresource: str = "") -> str:
+    """A persistent volume claim, or its ``status``."""
+    return namespaced(namespace, "persistentvolumeclaims", name, subresource)
+
+
+def persistent_volume(name: str) -> str:
+    """A persistent volume."""
+    return _below("/api/v1/persistentvolumes", name)
+
+
+def volume_attachment(name: str) -> str:
+    """An attachment of a volume to a node."""
+    return _below("/apis/storage.k8s.io/v1/volumeattachments", name)
+
+
+def csi_driver(name: str) -> str:
+    """What a storage driver wants."""
+    return _below(CSI_DRIVERS, name)
+
+
+def csi_node(name: str) -> str:
+    """What storage drivers say of a node."""
+    return _below(CSI_NODES, name)
 
 
 def _below(base: str, name: str = "", subresource: str = "") -> str:

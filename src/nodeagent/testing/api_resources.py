@@ -77,6 +77,13 @@ RESOURCES: Final = (
     Resource("storage.k8s.io/v1", "csinodes", "CSINode", namespaced=False),
     Resource("storage.k8s.io/v1", "csidrivers", "CSIDriver", namespaced=False),
     Resource(
+        "storage.k8s.io/v1",
+        "volumeattachments",
+        "VolumeAttachment",
+        namespaced=False,
+        status=True,
+    ),
+    Resource(
         "certificates.k8s.io/v1",
         "certificatesigningrequests",
         "CertificateSigningRequest",

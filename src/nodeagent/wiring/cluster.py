@@ -142,6 +142,10 @@ def build_cluster(
     objects.node.subscribe(telling.mirrors.node_changed)
     manager = node_manager(link, ring.lookup, node)
     objects.node.subscribe(manager.node_changed)
+    storage = node.storage
+    if storage is not None:
+        storage.on_node_changed.append(manager.wake)
+        objects.node.subscribe(storage.node.retry_now)
     retries = [
         telling.retry_now,
         manager.wake,
@@ -149,11 +153,14 @@ def build_cluster(
         *(informer.retry_now for informer in objects.informers),
     ]
     retries += [source.retry_now for source in ring.sources if isinstance(source, ApiSource)]
+    if storage is not None:
+        retries += [storage.node.retry_now, storage.drivers.retry_now]
     link.reach.on_return.extend(retries)
     services: tuple[Service, ...] = (
         *objects.informers,
         ring.referred,
         manager,
+        *(storage.services if storage is not None else ()),
         sender,
         telling.writer,
         telling.mirrors,

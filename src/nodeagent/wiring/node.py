@@ -25,6 +25,7 @@ from nodeagent.node.metrics import NodeMetrics
 from nodeagent.node.pod_cidr import PodCidr, StandalonePodCidr
 from nodeagent.node.registering import initial_node
 from nodeagent.pleg import Pleg
+from nodeagent.wiring.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class NodeSide:
         clock: wall clock.
         journal: flight recorder.
         registry: where metrics are registered.
+        storage: the cluster's volumes; None without an API server.
     """
 
     config: AgentConfig
@@ -56,6 +58,7 @@ class NodeSide:
     clock: Clock
     journal: Journal
     registry: CollectorRegistry
+    storage: Storage | None = None
 
 
 def local_node(side: NodeSide) -> Node:
@@ -111,6 +114,7 @@ def node_gatherer(side: NodeSide) -> NodeGatherer:
     async def version() -> str:
         return (await side.runtime.version()).runtime_version
 
+    storage = side.storage
     inputs = NodeInputs(
         runtime_errors=runtime_errors,
         network_error=lambda: state.network_error,
@@ -118,6 +122,7 @@ def node_gatherer(side: NodeSide) -> NodeGatherer:
         list_images=side.images.list_images,
         runtime_version=version,
         find_addresses=find_addresses,
+        storage_error=lambda: "" if storage is None else storage.node.error,
     )
     name = side.config.effective_node_name
     return NodeGatherer(name, side.config, side.machine, side.runtime_name, inputs)

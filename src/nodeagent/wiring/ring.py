@@ -63,6 +63,7 @@ from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
+from nodeagent.wiring.storage import build_storage
 from nodeagent.wiring.volumes import PodFacts, make_volumes
 
 
@@ -138,6 +139,7 @@ def build_parts(
         tokens=referred.account_tokens,
     )
     settings = runtime_settings(config, root, node_address)
+    cluster_storage = build_storage(link, config, journal, registry)
     lookups = make_lookups(
         objects,
         link,
@@ -340,6 +342,7 @@ def build_parts(
         clock=clock,
         journal=journal,
         registry=registry,
+        storage=cluster_storage,
     )
     lookup.set_local(local_node(node_side))
     cluster = build_cluster(link, sender, telling, ring_side, node_side)

@@ -1,0 +1,1 @@
+"""Storage drivers: how they make themselves known, and how they are called."""
