@@ -34,6 +34,7 @@ from nodeagent.model import PodUID
 from nodeagent.node import host_address
 from nodeagent.node.capacity import reservation_problem
 from nodeagent.node.machine import read_machine
+from nodeagent.objects import StandaloneObjects
 from nodeagent.parts import Parts
 from nodeagent.runtime.image_wiring import read_credential_files
 from nodeagent.runtime.settings import detect_host
@@ -190,7 +191,8 @@ class NodeAgent:
             machine = await to_thread.run_sync(read_machine, Path(config.root_dir))
             if trouble := reservation_problem(config, machine):
                 raise StartError(trouble)
-            sources = (*self._configured_sources(link), *self._extra_sources)
+            standalone = StandaloneObjects() if link is None else None
+            sources = (*self._configured_sources(link, standalone), *self._extra_sources)
             address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(
                 config,
@@ -203,6 +205,7 @@ class NodeAgent:
                 sources=sources,
                 link=link,
                 machine=machine,
+                standalone=standalone,
                 journal=self.journal,
                 registry=self.registry,
                 clock=self._clock,
@@ -219,7 +222,9 @@ class NodeAgent:
                 self.left_running = parts.left_running
                 parts.dispose()
 
-    def _configured_sources(self, link: ClusterLink | None) -> tuple[Source, ...]:
+    def _configured_sources(
+        self, link: ClusterLink | None, standalone: StandaloneObjects | None
+    ) -> tuple[Source, ...]:
         config, node = self.config, self.config.effective_node_name
         checkpoints = Path(config.root_dir) / "checkpoints"
         metrics = ManifestMetrics(self.registry)
@@ -234,6 +239,7 @@ class NodeAgent:
                 metrics=metrics,
                 unsupported=unsupported_fields,
                 clock=self._clock,
+                objects=standalone,
             )
             sources.append(files)
         if config.static_pod_url:
@@ -247,6 +253,7 @@ class NodeAgent:
                 journal=self.journal,
                 metrics=metrics,
                 unsupported=unsupported_fields,
+                objects=standalone,
             )
             sources.append(at_url)
         if link is not None:

@@ -14,9 +14,10 @@ from nodeagent.api.documents import Identity
 from nodeagent.journal import Journal
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.sources.file_book import FileBook
+from nodeagent.sources.keeping import FileVerdicts
 from nodeagent.sources.manifest_scan import FileSeen, PathSeen
 from nodeagent.sources.origin import Origin, UrlOrigin
-from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
+from nodeagent.sources.selection import InForce, Selection, select
 from nodeagent.sources.verdict_report import VerdictReport
 
 GOOD: Final = """\

@@ -33,14 +33,15 @@ class Decoded(Generic[S]):
     warnings: tuple[FieldProblem, ...] = ()
 
 
-def decode_node(node: Node, wanted: type[S]) -> Decoded[S]:
+def decode_node(node: Node, wanted: type[S], *, secret: bool = False) -> Decoded[S]:
     """Build an API object from a document's tree.
 
     Args:
         node: The whole object; paths of problems start here.
         wanted: The API type.
+        secret: Whether no value may be repeated in a message.
     """
-    found = Findings()
+    found = Findings(secret=secret)
     plain = check_object(node, wanted, found, dec_hook)
     if found.failed:
         return Decoded(None, found.errors, found.warnings)

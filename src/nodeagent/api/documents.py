@@ -1,4 +1,4 @@
-"""Manifests: a file's bytes to one verdict per pod, whatever the bytes are.
+"""Manifests: a file's bytes to one verdict per object, whatever the bytes are.
 
 The rules stand in docs/behaviour/decoding.md. Every document and every list item is judged by
 itself, so one bad pod never takes the others with it.
@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from nodeagent.api.decode import decode_node
+from nodeagent.api.decode import Decoded, decode_node
 from nodeagent.api.nodes import Loaded, Mapping, Node, Plain, Scalar, Sequence, to_plain
+from nodeagent.api.objects import ConfigMap, Secret
 from nodeagent.api.pod import Pod
 from nodeagent.api.problems import FieldProblem, Findings, shown
 from nodeagent.api.splitting import load_documents
@@ -24,24 +25,29 @@ from nodeagent.api.strict import report_remarks, suggest
 from nodeagent.api.strict_values import describe
 
 DEFAULT_NAMESPACE: Final = "default"
+PODS: Final = ("Pod",)
+OBJECTS: Final = ("Pod", "ConfigMap", "Secret")
+"""Kinds that are judged where no API server gives the objects that pods refer to."""
+
 _LISTS: Final = ("List", "PodList")
 _LIST_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "items"})
 _STEP: Final = re.compile(r'\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\[([^\]]*)\]|\.?([^.\[\]]+)')
 
 
 class Identity(NamedTuple):
-    """The namespace and name as written (namespace defaulted, no node name added)."""
+    """The namespace and name as written (namespace defaulted, no node name added), and kind."""
 
     namespace: str
     name: str
+    kind: str = "Pod"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The judgement on one document, or on one item of a list document.
 
-    A verdict is good (``pod``), bad (``errors``), or neither: an empty list document has no pod
-    and nothing wrong with it.
+    A verdict is good (``pod`` or ``config``), bad (``errors``), or neither: an empty list document
+    has no pod and nothing wrong with it.
 
     Attributes:
         source: The file or URL, as given.
@@ -52,11 +58,13 @@ class Verdict:
         kind: The kind as written, "" if it cannot be read.
         line: Where it starts, from 1; 0 for an empty file.
         identity: Whose document this is, if that can be read, also of a bad one.
-        pod: The pod as written, without defaults; None unless it is good.
+        pod: The pod as written, without defaults; None unless it is a good one.
+        config: The ConfigMap or Secret as written; None unless it is a good one.
         errors: Everything that is wrong, in the order of the document.
         warnings: Ignored fields and the like; they do not make it bad.
         written: The document as written in one form, whatever its comments, order or syntax:
             compact JSON with sorted keys. Empty if it could not be read to its end.
+        kinds: The kinds that are judged.
     """
 
     source: str
@@ -67,9 +75,11 @@ class Verdict:
     line: int = 0
     identity: Identity | None = None
     pod: Pod | None = None
+    config: ConfigMap | Secret | None = field(default=None, repr=False)
     errors: tuple[FieldProblem, ...] = ()
     warnings: tuple[FieldProblem, ...] = ()
-    written: bytes = b""
+    written: bytes = field(default=b"", repr=False)
+    kinds: tuple[str, ...] = PODS
     _tree: Node | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -80,17 +90,24 @@ class Verdict:
     @property
     def foreign(self) -> bool:
         """Whether it is a document of another kind, on purpose and not by a slip."""
-        return bool(self.errors) and _is_foreign(self.kind)
+        return bool(self.errors) and _is_foreign(self.kind, self.kinds)
+
+    def may_be(self, kind: str) -> bool:
+        """Whether a bad document may be meant as an object of that kind."""
+        return bool(self.errors) and not self.foreign and self.kind in (kind, *self._slips())
+
+    def _slips(self) -> tuple[str, ...]:
+        return () if self.kind in self.kinds else (self.kind,)
 
     def may_concern(self, identity: Identity) -> bool:
-        """Whether this is a bad document that may be meant for that pod of its file.
+        """Whether this is a bad document that may be meant for that object of its file.
 
-        Then the pod's last good version stays in force. A document of another kind never is one;
-        a document whose kind or name cannot be read may be any pod's.
+        Then the object's last good version stays in force. A document of another kind never is
+        one; a document whose kind or name cannot be read may be any object's.
         """
-        if not self.errors or self.foreign:
+        if not self.may_be(identity.kind):
             return False
-        return self.identity is None or self.identity == identity
+        return self.identity is None or self.identity[:2] == identity[:2]
 
     def describe(self, problem: FieldProblem) -> str:
         """One line of text: ``web.yaml: spec.containers[0].image: required (line 9)``."""
@@ -117,7 +134,7 @@ class Verdict:
         more = tuple(FieldProblem(path, text, self.line_of(path)) for path, text in problems)
         if not more:
             return self
-        return dataclasses.replace(self, pod=None, errors=self.errors + more)
+        return dataclasses.replace(self, pod=None, config=None, errors=self.errors + more)
 
     def warned(self, problems: Iterable[tuple[str, str]]) -> Verdict:
         """The same verdict with further warnings, given as for ``rejected``."""
@@ -148,15 +165,17 @@ class Verdict:
         return dataclasses.replace(self, _tree=None)
 
 
-def decode_manifest(data: bytes, name: str) -> list[Verdict]:
+def decode_manifest(data: bytes, name: str, *, kinds: tuple[str, ...] = PODS) -> list[Verdict]:
     """Judge a manifest file or body.
 
     Takes time in proportion to the size, about 0.7 s for each megabyte: call it in a thread for
     large input. Never raises for any bytes.
 
     Args:
-        data: YAML or JSON, any number of documents; each a v1 Pod, List or PodList.
+        data: YAML or JSON, any number of documents; each a v1 Pod, List or PodList, or of
+            another kind that is judged.
         name: What to call it in messages.
+        kinds: The kinds that are judged: ``PODS`` or ``OBJECTS``.
 
     Returns:
         At least one verdict; of a list document one for each item.
@@ -166,7 +185,7 @@ def decode_manifest(data: bytes, name: str) -> list[Verdict]:
         return [Verdict(name, errors=(FieldProblem("", "empty: no documents"),))]
     verdicts: list[Verdict] = []
     for number, loaded in enumerate(documents, start=1):
-        frame = Verdict(name, document=number, documents=len(documents))
+        frame = Verdict(name, document=number, documents=len(documents), kinds=kinds)
         verdicts.extend(_judge_document(loaded, frame))
     return verdicts
 
@@ -181,7 +200,7 @@ def _judge_document(loaded: Loaded, frame: Verdict) -> Iterator[Verdict]:
     if frame.kind in _LISTS and isinstance(root, Mapping):
         yield from _judge_list(root, frame)
     else:
-        yield _judge_pod(root, frame, listed=False)
+        yield _judge_object(root, frame, listed=False)
 
 
 def _unreadable(loaded: Loaded, frame: Verdict) -> Verdict:
@@ -191,8 +210,9 @@ def _unreadable(loaded: Loaded, frame: Verdict) -> Verdict:
     kind = "" if root is None else _text(root, "kind")
     identity = None
     # The metadata is whole only if something was read after it.
-    if kind == "Pod" and isinstance(root, Mapping) and list(root.values)[-1] != "metadata":
-        identity = _identity(root)
+    known = kind in frame.kinds
+    if known and isinstance(root, Mapping) and list(root.values)[-1] != "metadata":
+        identity = _identity(root, kind)
     line = error.line if root is None else root.line
     return dataclasses.replace(frame, kind=kind, line=line, identity=identity, errors=(problem,))
 
@@ -219,21 +239,26 @@ def _judge_list(root: Mapping, frame: Verdict) -> Iterator[Verdict]:
     for index, node in enumerate(nodes):
         kind = _text(node, "kind") or ("Pod" if listed else "")
         item = dataclasses.replace(frame, item=index, kind=kind, line=node.line, _tree=node)
-        yield _judge_pod(node, item, listed=listed)
+        yield _judge_object(node, item, listed=listed)
 
 
-def _judge_pod(node: Node, frame: Verdict, *, listed: bool) -> Verdict:
-    """Judge what should be a pod; in a PodList (``listed``) kind and version go without saying."""
+def _judge_object(node: Node, frame: Verdict, *, listed: bool) -> Verdict:
+    """Judge one object; in a PodList (``listed``) kind and version go without saying."""
     if not isinstance(node, Mapping):
         message = f"expected an object with apiVersion and kind, got {describe(node)}"
         problem = FieldProblem("", message, node.line)
         return dataclasses.replace(frame, errors=(problem,), written=_written(node))
     found = Findings()
-    known = _check_type(node, found, "Pod", listed=listed)
+    wanted = frame.kind if frame.kind in frame.kinds and not listed else "Pod"
+    known = _check_type(node, found, wanted, listed=listed, kinds=frame.kinds)
     written = _written_pod(node) if listed else _written(node)
-    frame = dataclasses.replace(frame, identity=_identity(node), written=written)
+    frame = dataclasses.replace(frame, identity=_identity(node, wanted), written=written)
     if not known:
         return dataclasses.replace(frame, errors=found.errors)
+    if wanted == "Secret":
+        return _with_config(frame, found, decode_node(node, Secret, secret=True))
+    if wanted == "ConfigMap":
+        return _with_config(frame, found, decode_node(node, ConfigMap))
     decoded = decode_node(node, Pod)
     errors = (*found.errors, *decoded.errors)
     pod = None if errors else decoded.value
@@ -242,7 +267,22 @@ def _judge_pod(node: Node, frame: Verdict, *, listed: bool) -> Verdict:
     return dataclasses.replace(frame, pod=pod, errors=errors, warnings=decoded.warnings)
 
 
-def _check_type(node: Mapping, found: Findings, wanted: str, *, listed: bool) -> bool:
+def _with_config(
+    frame: Verdict, found: Findings, decoded: Decoded[Secret] | Decoded[ConfigMap]
+) -> Verdict:
+    errors = (*found.errors, *decoded.errors)
+    config = None if errors else decoded.value
+    return dataclasses.replace(frame, config=config, errors=errors, warnings=decoded.warnings)
+
+
+def _check_type(
+    node: Mapping,
+    found: Findings,
+    wanted: str,
+    *,
+    listed: bool,
+    kinds: tuple[str, ...] = PODS,
+) -> bool:
     """Check kind and version; False if the rest cannot be judged."""
     kind, version = node.values.get("kind"), node.values.get("apiVersion")
     known = True
@@ -258,7 +298,7 @@ def _check_type(node: Mapping, found: Findings, wanted: str, *, listed: bool) ->
         return False
     kind_text, version_text = _text(node, "kind"), _text(node, "apiVersion")
     if kind_text not in ("", wanted):
-        found.error((None, "kind"), _wrong_kind(kind_text), node.key_lines["kind"])
+        found.error((None, "kind"), _wrong_kind(kind_text, kinds), node.key_lines["kind"])
         return False
     if version_text not in ("", "v1"):
         message = f'unknown apiVersion for a {wanted}: {shown(version_text)}, expected "v1"'
@@ -267,17 +307,19 @@ def _check_type(node: Mapping, found: Findings, wanted: str, *, listed: bool) ->
     return True
 
 
-def _wrong_kind(kind: str) -> str:
+def _wrong_kind(kind: str, kinds: tuple[str, ...]) -> str:
     if kind in _LISTS:
         return f"a {kind} cannot be an item of a list"
-    near = suggest(kind, ["Pod", *_LISTS])
-    hint = f"did you mean {near}?" if near else "expected Pod, List or PodList"
+    if kind in kinds:
+        return f"a {kind} cannot be an item of a PodList"
+    near = suggest(kind, [*kinds, *_LISTS])
+    hint = f"did you mean {near}?" if near else f"expected {', '.join(kinds)}, List or PodList"
     return f"a {shown(kind)} cannot be run from a manifest, {hint}"
 
 
-def _is_foreign(kind: str) -> bool:
-    """Whether the kind is another than Pod on purpose, not by a slip or by being absent."""
-    known = ["Pod", *_LISTS]
+def _is_foreign(kind: str, kinds: tuple[str, ...]) -> bool:
+    """Whether the kind is another one on purpose, not by a slip or by being absent."""
+    known = [*kinds, *_LISTS]
     return kind not in ("", *known) and suggest(kind, known) is None
 
 
@@ -286,7 +328,7 @@ def _text(node: Node, key: str) -> str:
     return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else ""
 
 
-def _identity(node: Mapping) -> Identity | None:
+def _identity(node: Mapping, kind: str) -> Identity | None:
     metadata = node.values.get("metadata")
     if not isinstance(metadata, Mapping):
         return None
@@ -296,7 +338,7 @@ def _identity(node: Mapping) -> Identity | None:
         namespace = None
     if not name or (namespace is not None and not _text(metadata, "namespace")):
         return None
-    return Identity(_text(metadata, "namespace") or DEFAULT_NAMESPACE, name)
+    return Identity(_text(metadata, "namespace") or DEFAULT_NAMESPACE, name, kind)
 
 
 def _written(node: Node) -> bytes:

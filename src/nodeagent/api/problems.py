@@ -72,9 +72,14 @@ def shown(text: str, limit: int = 60) -> str:
 
 
 class Findings:
-    """Collects the problems of one document up to ``MAX_PROBLEMS`` of each sort."""
+    """Collects the problems of one document up to ``MAX_PROBLEMS`` of each sort.
 
-    def __init__(self) -> None:
+    Args:
+        secret: whether no value may be repeated in a message.
+    """
+
+    def __init__(self, *, secret: bool = False) -> None:
+        self.secret = secret
         self._errors: list[FieldProblem] = []
         self._warnings: list[FieldProblem] = []
         self._more_errors = 0

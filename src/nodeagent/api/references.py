@@ -1,25 +1,35 @@
 """Which objects of the Kubernetes API a pod depends on."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
 from nodeagent.api.container import Container
 from nodeagent.api.pod import Pod, PodSpec
 from nodeagent.api.volumes import ProjectedVolumeSource, Volume
 
+SERVICE_ACCOUNTS: Final = "serviceaccounts"
+STANDALONE: Final = frozenset({"configmaps", "secrets", SERVICE_ACCOUNTS})
+"""What static pods may refer to on a node without an API server: the first two lie beside them,
+and the name of a service account means nothing there."""
 
-def api_reference(pod: Pod) -> str | None:
+
+def api_reference(pod: Pod, allowed: Collection[str] = ()) -> str | None:
     """Return the first kind of API object that the pod refers to, or None.
 
-    A static pod may refer to none, because nobody may be there to ask. Downward API values are
-    no references: they come from the pod itself. The answer names resources as Kubernetes does:
-    ``secrets``, ``csidrivers (via CSI volumes)``.
+    A static pod of a cluster may refer to none, because nobody may be there to ask. Downward API
+    values are no references: they come from the pod itself. The answer names resources as
+    Kubernetes does: ``secrets``, ``csidrivers (via CSI volumes)``.
+
+    Args:
+        pod: The pod.
+        allowed: What does not count.
     """
-    return next(_references(pod.spec), None)
+    return next((what for what in _references(pod.spec) if what not in allowed), None)
 
 
 def _references(spec: PodSpec) -> Iterator[str]:
     if spec.service_account_name or spec.service_account:
-        yield "serviceaccounts"
+        yield SERVICE_ACCOUNTS
     if any(secret.name for secret in spec.image_pull_secrets):
         yield "secrets"
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
@@ -49,6 +51,15 @@ def describe(node: Node) -> str:
     return f"the number {node.source[:60]}"
 
 
+def described(node: Node, found: Findings) -> str:
+    """The same; of what may be secret only what kind of value it is."""
+    if not found.secret or not isinstance(node, Scalar) or node.value is None:
+        return describe(node)
+    if isinstance(node.value, bool):
+        return "a boolean"
+    return "a string" if isinstance(node.value, str) else "a number"
+
+
 def _boolean(node: Scalar) -> str:
     value = "true" if node.value else "false"
     return value if node.source == value else f"{value} (written {node.source})"
@@ -65,6 +76,8 @@ def value_checker(info: inspect.Type, dec_hook: DecHook, *, wide: bool) -> Check
     match info:
         case inspect.StrType():
             return _StringChecker()
+        case inspect.BytesType():
+            return _BytesChecker()
         case inspect.BoolType():
             return _BoolChecker()
         case inspect.IntType():
@@ -88,7 +101,7 @@ def mismatch(expected: str, node: Node, path: Path, found: Findings) -> None:
     if isinstance(node, Invalid):
         found.error(path, node.message, node.line)
     else:
-        found.error(path, f"expected {expected}, got {describe(node)}", node.line)
+        found.error(path, f"expected {expected}, got {described(node, found)}", node.line)
 
 
 class _StringChecker:
@@ -101,10 +114,12 @@ class _StringChecker:
             if isinstance(value, str):
                 return value
             if isinstance(value, bool):
-                message = (
-                    f"expected a string, got the boolean {_boolean(node)}; "
-                    f"put it in quotes: {shown(node.source)}"
-                )
+                message = "expected a string, got a boolean; put it in quotes"
+                if not found.secret:
+                    message = (
+                        f"expected a string, got the boolean {_boolean(node)}; "
+                        f"put it in quotes: {shown(node.source)}"
+                    )
                 found.error(path, message, node.line)
                 return ""
             if node.number is not None:
@@ -115,6 +130,24 @@ class _StringChecker:
         return ""
 
 
+class _BytesChecker:
+    """Bytes, written as base64 text."""
+
+    def zero(self) -> Any:
+        return b""
+
+    def check(self, node: Node, path: Path, found: Findings) -> Any:
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+            mismatch("base64 text", node, path, found)
+            return b""
+        try:
+            # Line breaks are what base64(1) puts into long text.
+            return base64.b64decode("".join(node.value.splitlines()), validate=True)
+        except (binascii.Error, ValueError):
+            found.error(path, "not base64 text", node.line)
+            return b""
+
+
 class _BoolChecker:
     def zero(self) -> Any:
         return False
@@ -123,7 +156,7 @@ class _BoolChecker:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
         if isinstance(node, Scalar) and node.value in ("true", "false"):
-            message = f"expected true or false, got {describe(node)}; remove the quotes"
+            message = f"expected true or false, got {described(node, found)}; remove the quotes"
             found.error(path, message, node.line)
         else:
             mismatch("true or false", node, path, found)
@@ -141,7 +174,7 @@ class _IntegerChecker:
     def check(self, node: Node, path: Path, found: Findings) -> Any:
         value = integer(node)
         if value is None:
-            message = f"expected an integer, got {describe(node)}"
+            message = f"expected an integer, got {described(node, found)}"
             if not isinstance(node, Scalar) or not isinstance(node.value, str):
                 mismatch("an integer", node, path, found)
             elif _INTEGER_TEXT.match(node.value):

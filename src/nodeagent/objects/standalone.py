@@ -52,9 +52,6 @@ class StandaloneObjects:
             if before.get(ref) is not merged.get(ref):
                 self.notify(ref)
 
-    def __len__(self) -> int:
-        return len(self._objects)
-
     async def get(self, ref: ObjectRef) -> ObjectValue | None:
         """An object, or None."""
         return self._objects.get(ref)

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from nodeagent.api.documents import decode_manifest
+from nodeagent.api.documents import PODS, decode_manifest
+from nodeagent.sources.keeping import FileVerdicts
 from nodeagent.sources.manifest_scan import FileSeen, PathSeen, kept_aside
 from nodeagent.sources.origin import Origin, shown_path
-from nodeagent.sources.selection import FileVerdicts, Selection
+from nodeagent.sources.selection import Selection
 
 GONE_SECONDS: Final = 1.0
 """How long a file must be gone before its pods go: some programs save in two steps."""
@@ -19,9 +20,14 @@ ASIDE_SECONDS: Final = 3.0
 
 
 class FileBook:
-    """The verdicts of files. Blocking where it says so."""
+    """The verdicts of files. Blocking where it says so.
 
-    def __init__(self) -> None:
+    Args:
+        kinds: kinds of documents that are judged.
+    """
+
+    def __init__(self, kinds: tuple[str, ...] = PODS) -> None:
+        self._kinds = kinds
         self.stamps: dict[Path, tuple[int, ...]] = {}
         """Of the files whose bytes were read, how they looked."""
         self.next_removal = math.inf
@@ -82,7 +88,9 @@ class FileBook:
             return self._decoded.get(path) or FileVerdicts(path, unjudged=True)
         else:
             assert file.stamp is not None
-            judged = FileVerdicts(path, tuple(decode_manifest(file.data, shown_path(path.name))))
+            name = shown_path(path.name)
+            verdicts = decode_manifest(file.data, name, kinds=self._kinds)
+            judged = FileVerdicts(path, tuple(verdicts))
             self.stamps[path] = file.stamp
             self._inodes[path] = file.stamp[1]
         self._decoded[path] = judged

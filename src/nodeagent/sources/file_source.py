@@ -25,7 +25,7 @@ from nodeagent.sources.keeper import Keeper, all_supported
 from nodeagent.sources.manifest_scan import FileSeen, Moment, PathSeen, scan
 from nodeagent.sources.selection import Selection, Unsupported
 from nodeagent.sources.settling import HINT_DELAY, Settling
-from nodeagent.sources.source import Publish
+from nodeagent.sources.source import ObjectSink, Publish
 from nodeagent.sources.verdict_report import ManifestMetrics
 from nodeagent.sources.watcher import POLL_SECONDS, Watcher
 
@@ -46,6 +46,8 @@ class FileSource:
         watch: react to changes at once; False leaves looking at times.
         unsupported: fields of a pod that this version cannot honour.
         clock: wall clock, to tell old files from those just written.
+        objects: takes the ConfigMaps and Secrets that lie there, too; None for an agent that has
+            them from an API server.
     """
 
     name = FILE_SOURCE
@@ -62,6 +64,7 @@ class FileSource:
         watch: bool = True,
         unsupported: Unsupported = all_supported,
         clock: Clock | None = None,
+        objects: ObjectSink | None = None,
     ) -> None:
         journal = journal or Journal()
         self._paths = tuple(paths)
@@ -69,7 +72,6 @@ class FileSource:
         self._clock = clock or SystemClock()
         self._settling = Settling()
         self._watcher = Watcher(self._paths, self._settling, journal, events=watch)
-        self._book = FileBook()
         self._keeper = Keeper(
             self.name,
             node_name,
@@ -77,7 +79,9 @@ class FileSource:
             metrics=metrics,
             checkpoint=checkpoint,
             unsupported=unsupported,
+            objects=objects,
         )
+        self._book = FileBook(self._keeper.kinds)
 
     @property
     def selection(self) -> Selection:
@@ -125,7 +129,7 @@ class FileSource:
         # What was read while its writer came back may be half of it.
         self._watcher.read(anyio.current_time())
         seen = [_without(path, self._changed(path, number), now) for path in seen]
-        supplying = {document.origin for document in self.selection.pods.values()}
+        supplying = self._keeper.origins
         # Large files take seconds, which nobody who ends the agent should wait for.
         files = await to_thread.run_sync(
             self._book.judge, seen, supplying, now, abandon_on_cancel=True

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import is_
 
 import anyio
 from anyio import to_thread
 
-from nodeagent.api.documents import Identity
+from nodeagent.api.documents import OBJECTS, PODS, Identity
+from nodeagent.api.references import STANDALONE
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import Snapshot
 from nodeagent.sources.checkpoint import ManifestCheckpoint
+from nodeagent.sources.keeping import FileVerdicts, Held
 from nodeagent.sources.manifest_scan import PathSeen
+from nodeagent.sources.object_selection import ObjectInForce, ObjectSelection, select_objects
 from nodeagent.sources.origin import Origin
-from nodeagent.sources.selection import FileVerdicts, InForce, Selection, Unsupported, select
-from nodeagent.sources.source import Publish
+from nodeagent.sources.selection import InForce, Selection, Unsupported, select
+from nodeagent.sources.source import ObjectSink, Publish
 from nodeagent.sources.verdict_report import ManifestMetrics, VerdictReport
 
 
@@ -35,6 +40,8 @@ class Keeper:
         checkpoint: where the last good documents are kept, or None.
         unsupported: fields of a pod that this version cannot honour.
         tolerate: whether the pods tolerate NoExecute taints (those from files do).
+        objects: takes ConfigMaps and Secrets, which pods may then refer to; None when these
+            come from an API server.
     """
 
     def __init__(
@@ -47,12 +54,16 @@ class Keeper:
         checkpoint: ManifestCheckpoint | None = None,
         unsupported: Unsupported = all_supported,
         tolerate: bool = True,
+        objects: ObjectSink | None = None,
     ) -> None:
         self._source = source
         self._node_name = node_name
         self._checkpoint = checkpoint
         self._unsupported = unsupported
         self._tolerate = tolerate
+        self._sink = objects
+        self.kinds = PODS if objects is None else OBJECTS
+        """Kinds of documents that are judged."""
         self._log = Log(f"source.{source}")
         self._journal = journal
         self._report = VerdictReport(source, journal, metrics)
@@ -62,6 +73,15 @@ class Keeper:
         self._lock = anyio.Lock()
         self.selection = Selection({}, (), {})
         """What is in force, and the verdict of every file."""
+        self.objects: Mapping[Identity, ObjectInForce] = {}
+        """ConfigMaps and Secrets in force."""
+        self._given: tuple[object, ...] | None = None
+
+    @property
+    def origins(self) -> set[Origin]:
+        """Where that comes from."""
+        held: tuple[Held, ...] = (*self.selection.pods.values(), *self.objects.values())
+        return {document.origin for document in held}
 
     @property
     def spoken(self) -> bool:
@@ -77,6 +97,8 @@ class Keeper:
         if self._checkpoint is not None:
             before = await to_thread.run_sync(self._checkpoint.load)
             self.selection = Selection(before, (), {})
+            if self._sink is not None:
+                self.objects = self._checkpoint.objects
             self._note("CheckpointDamaged", self._checkpoint.problem)
 
     def _note(self, what: str, why: str) -> None:
@@ -103,24 +125,41 @@ class Keeper:
             quiet: say what is wrong at debug level.
         """
         async with self._lock:
-            selection = select(
-                files,
-                self.selection.pods,
-                self._node_name,
-                self._unsupported,
-                tolerate=self._tolerate,
-            )
-            self._report.report(seen, selection, quiet=quiet)
-            if not (sure or self.spoken or selection.pods):
+            selection, objects = self._select(files)
+            self._report.report(seen, selection, objects, quiet=quiet)
+            if not (sure or self.spoken or selection.pods or objects.objects):
                 return selection
-            self.selection = selection
-            await self._save(tuple(selection.pods.values()))
+            self.selection, self.objects = selection, objects.objects
+            await self._save(tuple(selection.pods.values()), tuple(objects.objects.values()))
+            # Before the pods: whatever they refer to is there when they come.
+            self._give()
             if not self._is_news(selection):
                 return selection
             pods = tuple(document.pod for document in selection.pods.values())
             await publish(Snapshot(self._source, pods))
             self._sent = selection.pods
             return selection
+
+    def _select(self, files: Sequence[FileVerdicts]) -> tuple[Selection, ObjectSelection]:
+        selection = select(
+            files,
+            self.selection.pods,
+            self._node_name,
+            self._unsupported,
+            tolerate=self._tolerate,
+            allowed=() if self._sink is None else STANDALONE,
+        )
+        if self._sink is None:
+            return selection, ObjectSelection()
+        objects = select_objects(selection.verdicts, self.objects, self._node_name)
+        return replace(selection, verdicts=objects.verdicts), objects
+
+    def _give(self) -> None:
+        values = tuple(document.value for document in self.objects.values())
+        if self._sink is None or (self._given is not None and _same(values, self._given)):
+            return
+        self._given = values
+        self._sink.put(self._source, values)
 
     def _is_news(self, selection: Selection) -> bool:
         """Whether other pods are in force than those last sent; their order means nothing."""
@@ -132,12 +171,13 @@ class Keeper:
             pod is not now[identity].pod for identity, pod in sent.items()
         )
 
-    async def _save(self, documents: Sequence[InForce]) -> None:
-        state = tuple((d.origin, d.written) for d in documents)
+    async def _save(self, documents: Sequence[InForce], objects: Sequence[ObjectInForce]) -> None:
+        held: tuple[Held, ...] = (*documents, *objects)
+        state = tuple((d.origin, d.written) for d in held)
         if self._checkpoint is None or state == self._saved:
             return
         try:
-            await to_thread.run_sync(self._checkpoint.save, documents)
+            await to_thread.run_sync(self._checkpoint.save, documents, objects)
         except OSError as error:
             cause = error.strerror or str(error)
             if self._refused_save != cause:
@@ -153,3 +193,8 @@ class Keeper:
     def refused(self) -> dict[str, str]:
         """Why the last good documents cannot be saved, by file name; empty when they can."""
         return self._checkpoint.refused if self._checkpoint is not None else {}
+
+
+def _same(values: Sequence[object], before: Sequence[object]) -> bool:
+    """Whether these are the very same objects."""
+    return len(values) == len(before) and all(map(is_, values, before))

@@ -6,12 +6,13 @@ name counts; a document that moves to another file keeps the pod's UID.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from nodeagent.api import Pod
 from nodeagent.api.documents import Identity, Verdict
+from nodeagent.sources.keeping import FileVerdicts, kept_ones
 from nodeagent.sources.origin import Origin, origin_name, origin_text
 from nodeagent.sources.static_pod import document_uid, judge_static_pod
 
@@ -33,32 +34,6 @@ class InForce:
     written: bytes
     uid: str
     pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class FileVerdicts:
-    """All that one file or URL says.
-
-    Attributes:
-        origin: the file or URL.
-        verdicts: of its documents.
-        problem: why it could not be read at all, or "".
-        keeps: whether then what it gave stays in force.
-        unjudged: it is being written or has only just gone, so what it gave stays in force
-            and nothing is said about it.
-    """
-
-    origin: Origin
-    verdicts: tuple[Verdict, ...] = ()
-    problem: str = ""
-    keeps: bool = True
-    unjudged: bool = False
-
-    def may_concern(self, identity: Identity) -> bool:
-        """Whether the file may be meant to supply that pod and does not."""
-        if self.problem or self.unjudged:
-            return self.keeps
-        return any(v.may_concern(identity) for v in self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +66,7 @@ def select(
     unsupported: Unsupported = _all_supported,
     *,
     tolerate: bool = True,
+    allowed: Collection[str] = (),
 ) -> Selection:
     """Decide what is in force.
 
@@ -101,8 +77,9 @@ def select(
         unsupported: an edit that adds such fields to a pod that has none is refused, so that
             the pod runs on; a new pod with such fields is let through and waits.
         tolerate: whether the pods tolerate NoExecute taints (those from files do).
+        allowed: kinds of API objects that the pods may refer to.
     """
-    maker = _Maker(node_name, tolerate)
+    maker = _Maker(node_name, tolerate, allowed)
     pods: dict[Identity, InForce] = {}
     # A pod that is in force and still wanted as it is keeps its UID against whoever comes anew.
     uids = _held_uids(files, before)
@@ -118,7 +95,7 @@ def select(
                 pods[found.identity] = found
                 uids[found.uid] = found.identity
         judged.append(replace(file, verdicts=tuple(verdicts)))
-    kept = dict(_kept(judged, before, pods))
+    kept = dict(kept_ones(judged, before, pods))
     owners = {before[identity].uid: identity for identity in kept}
     unjudged = {file.origin for file in judged if file.unjudged}
     silent = {identity for identity, origin in kept.items() if origin in unjudged}
@@ -146,9 +123,12 @@ class _Maker:
 
     node_name: str
     tolerate: bool
+    allowed: Collection[str]
 
     def judge(self, verdict: Verdict, uid: str = "") -> tuple[Verdict, Pod | None]:
-        return judge_static_pod(verdict, uid, self.node_name, tolerate=self.tolerate)
+        return judge_static_pod(
+            verdict, uid, self.node_name, tolerate=self.tolerate, allowed=self.allowed
+        )
 
     def uid(self, verdict: Verdict, origin: Origin) -> str:
         return document_uid(verdict.written, self.node_name, origin_text(origin))
@@ -225,42 +205,3 @@ def _judge(
     if other is not None and other != identity:
         return _same_uid(verdict, other), None
     return final, InForce(identity, origin, verdict.written, pod.metadata.uid, pod)
-
-
-def _kept(
-    files: Iterable[FileVerdicts],
-    before: Mapping[Identity, InForce],
-    pods: Mapping[Identity, InForce],
-) -> Iterator[tuple[Identity, Origin]]:
-    """Pods whose file is there and bad: their last good document stays in force."""
-    by_origin = {file.origin: file for file in files}
-    replaced = {file.origin for file in by_origin.values() if _may_be_renamed(file, before)}
-    for identity, old in before.items():
-        file, now = by_origin.get(old.origin), pods.get(identity)
-        if file is None:
-            continue
-        if not file.may_concern(identity) and (now is not None or file.origin not in replaced):
-            continue
-        # Another file that gives the same pod must not take over because this one is bad.
-        if now is None or (now.origin != old.origin and now.written != old.written):
-            yield identity, old.origin
-
-
-def _may_be_renamed(file: FileVerdicts, before: Mapping[Identity, InForce]) -> bool:
-    """Whether bad documents may have come in place of those that the file gave before.
-
-    So may one with a name that the file did not give, and so may other kinds that are alone.
-    """
-    if file.verdicts and all(verdict.foreign for verdict in file.verdicts):
-        return True
-    return any(
-        verdict.errors
-        and not verdict.foreign
-        and verdict.identity is not None
-        and not _gave(file.origin, verdict.identity, before)
-        for verdict in file.verdicts
-    )
-
-
-def _gave(origin: Origin, identity: Identity, before: Mapping[Identity, InForce]) -> bool:
-    return identity in before and before[identity].origin == origin

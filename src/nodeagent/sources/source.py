@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeAlias
 
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from nodeagent.api.objects import ConfigMap, Secret
 from nodeagent.model import Snapshot
 
 Publish: TypeAlias = Callable[[Snapshot], Awaitable[None]]
 """Hands a snapshot on; waits while the ring is busy."""
+
+
+class ObjectSink(Protocol):
+    """Takes the ConfigMaps and Secrets that lie beside pods, on a node without an API server."""
+
+    def put(self, source: str, objects: Iterable[ConfigMap | Secret]) -> None:
+        """All objects that a source has in force now. Never waits."""
+        ...
 
 
 class Source(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nodeagent.api import Pod, PodStatus, Toleration
 from nodeagent.api.defaults import set_defaults
 from nodeagent.api.documents import DEFAULT_NAMESPACE, Verdict
+from nodeagent.api.references import SERVICE_ACCOUNTS, api_reference
 from nodeagent.api.validation import validate_pod
 from nodeagent.api.validation.errors import FieldError, invalid
 from nodeagent.api.validation.names import MAX_LABEL, MAX_SUBDOMAIN, check_if_set, uid_fault
@@ -71,9 +72,22 @@ def _tolerating(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
 
 
 def judge_static_pod(
-    verdict: Verdict, uid: str, node_name: str, *, tolerate: bool = True
+    verdict: Verdict,
+    uid: str,
+    node_name: str,
+    *,
+    tolerate: bool = True,
+    allowed: Collection[str] = (),
 ) -> tuple[Verdict, Pod | None]:
-    """Turn a good document into a static pod, or its verdict into a bad one."""
+    """Turn a good document into a static pod, or its verdict into a bad one.
+
+    Args:
+        verdict: the document.
+        uid: UID to give the pod; one that was written stays.
+        node_name: name of the node.
+        tolerate: add the toleration of NoExecute taints that pods from files get.
+        allowed: kinds of API objects that the pod may refer to.
+    """
     if verdict.pod is None:
         return verdict, None
     if not verdict.pod.metadata.name:
@@ -83,9 +97,14 @@ def judge_static_pod(
     pod = make_static_pod(verdict.pod, uid, node_name, tolerate=tolerate)
     errors = [*check_if_set("metadata.uid", verdict.pod.metadata.uid, uid_fault)]
     errors += [_as_written(e, verdict.pod, pod) for e in (*_too_long(pod), *validate_pod(pod))]
-    if errors:
-        faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in errors]
+    faults = [(e.path, str(e).removeprefix(f"{e.path}: ")) for e in errors]
+    if (what := api_reference(verdict.pod, allowed)) is not None:
+        faults.append(("spec", f"static pods may not reference {what}"))
+    if faults:
         return verdict.rejected(faults), None
+    if SERVICE_ACCOUNTS in allowed and verdict.pod.spec.service_account_name:
+        text = "ignored: without an API server there are no service accounts"
+        verdict = verdict.warned([("spec.serviceAccountName", text)])
     return verdict, pod
 
 

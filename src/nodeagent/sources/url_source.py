@@ -6,6 +6,7 @@ What cannot be fetched or read changes nothing that runs (docs/behaviour/sources
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Final
 
 import anyio
@@ -19,9 +20,10 @@ from nodeagent.model import HTTP_SOURCE
 from nodeagent.sources.checkpoint import ManifestCheckpoint
 from nodeagent.sources.fetch import Answer, Fetcher, FetchError, Validators
 from nodeagent.sources.keeper import Keeper, all_supported
+from nodeagent.sources.keeping import FileVerdicts
 from nodeagent.sources.origin import UrlOrigin
-from nodeagent.sources.selection import FileVerdicts, Selection, Unsupported
-from nodeagent.sources.source import Publish
+from nodeagent.sources.selection import Selection, Unsupported
+from nodeagent.sources.source import ObjectSink, Publish
 from nodeagent.sources.verdict_report import ManifestMetrics
 
 log = Log("source.http")
@@ -42,6 +44,8 @@ class UrlSource:
         journal: flight recorder.
         metrics: counts documents and requests, or None.
         unsupported: fields of a pod that this version cannot honour.
+        objects: takes the ConfigMaps and Secrets of the answer, too; None for an agent that has
+            them from an API server.
     """
 
     name = HTTP_SOURCE
@@ -57,6 +61,7 @@ class UrlSource:
         journal: Journal | None = None,
         metrics: ManifestMetrics | None = None,
         unsupported: Unsupported = all_supported,
+        objects: ObjectSink | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._origin = origin
@@ -70,6 +75,7 @@ class UrlSource:
             checkpoint=checkpoint,
             unsupported=unsupported,
             tolerate=False,
+            objects=objects,
         )
         self._failures = 0
         self._forget()
@@ -131,9 +137,10 @@ class UrlSource:
             self._count("unchanged")
             return self._judged
         self._count("changed")
-        verdicts = await to_thread.run_sync(
-            decode_manifest, answer.body or b"", self._origin.name, abandon_on_cancel=True
+        read = partial(
+            decode_manifest, answer.body or b"", self._origin.name, kinds=self._keeper.kinds
         )
+        verdicts = await to_thread.run_sync(read, abandon_on_cancel=True)
         self._digest, self._judged = digest, FileVerdicts(self._origin, tuple(verdicts))
         return self._judged
 

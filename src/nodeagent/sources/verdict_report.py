@@ -10,12 +10,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from nodeagent.api.documents import Verdict
 from nodeagent.journal import Journal
 from nodeagent.log import Log
+from nodeagent.sources.keeping import FileVerdicts
 from nodeagent.sources.manifest_scan import PathSeen
+from nodeagent.sources.object_selection import ObjectSelection
 from nodeagent.sources.origin import Origin, origin_name, shown_path
-from nodeagent.sources.selection import FileVerdicts, Selection
+from nodeagent.sources.selection import Selection
 
 _MOST_REMARKS: Final = 100
 """Lines that are said of one file: its ten thousand bad documents must not fill the journal."""
+
+
+NO_OBJECTS: Final = ObjectSelection()
 
 
 class Remark(NamedTuple):
@@ -70,13 +75,19 @@ class VerdictReport:
         return {str(origin): remarks[0].text for origin, remarks in self._errors.items() if remarks}
 
     def report(
-        self, seen: Sequence[PathSeen], selection: Selection, *, quiet: bool = False
+        self,
+        seen: Sequence[PathSeen],
+        selection: Selection,
+        objects: ObjectSelection = NO_OBJECTS,
+        *,
+        quiet: bool = False,
     ) -> None:
         """Say what is new about the files that were just looked at.
 
         Args:
             seen: the paths; empty for a source that has none.
             selection: what is in force.
+            objects: the ConfigMaps and Secrets in force.
             quiet: log it at debug level only.
         """
         self._say = self._log.debug if quiet else self._log.warning
@@ -96,11 +107,17 @@ class VerdictReport:
             self._warn(origin, remarks)
         for origin, remarks in errors.items():
             if remarks != self._errors.get(origin, ()):
-                self._tell(origin, remarks, selection)
+                self._tell(origin, remarks, selection, objects)
         self._errors, self._warnings = errors, warnings
-        self._count(selection)
+        self._count(selection, objects)
 
-    def _tell(self, origin: Origin, remarks: Sequence[Remark], selection: Selection) -> None:
+    def _tell(
+        self,
+        origin: Origin,
+        remarks: Sequence[Remark],
+        selection: Selection,
+        objects: ObjectSelection,
+    ) -> None:
         for remark in remarks:
             self._say("manifest_refused", verdict=remark.text, file=str(origin))
             self._record("ManifestRefused", origin, remark)
@@ -109,6 +126,10 @@ class VerdictReport:
             name = f"{identity.namespace}/{identity.name}"
             self._say("last_good_kept", pod=name, file=str(origin))
             self._record("LastGoodKept", origin, Remark(name, uid=selection.pods[identity].uid))
+        for identity in (found for found, file in objects.kept.items() if file == origin):
+            name = f"{identity.kind} {identity.namespace}/{identity.name}"
+            self._say("last_good_kept", object=name, file=str(origin))
+            self._record("LastGoodKept", origin, Remark(name))
         if not remarks and self._errors.get(origin):
             self._log.info("manifest_good_again", file=str(origin))
             self._record("ManifestGood", origin, Remark(""))
@@ -128,15 +149,20 @@ class VerdictReport:
             facts["field"] = remark.field
         self._journal.record("source", what, remark.uid, remark.text, **facts)
 
-    def _count(self, selection: Selection) -> None:
+    def _count(self, selection: Selection, objects: ObjectSelection) -> None:
         if self._metrics is None:
             return
         unjudged = {file.origin for file in selection.verdicts if file.unjudged}
-        kept = sum(origin not in unjudged for origin in selection.kept.values())
+        kept_from = (*selection.kept.values(), *objects.kept.values())
+        kept = sum(origin not in unjudged for origin in kept_from)
         bad = sum(
             bool(f.problem) + sum(bool(v.errors) for v in f.verdicts) for f in selection.verdicts
         )
-        counts = {"bad": bad, "good": len(selection.pods) - kept, "kept": kept}
+        counts = {
+            "bad": bad,
+            "good": len(selection.pods) + len(objects.objects) - kept,
+            "kept": kept,
+        }
         for verdict, count in counts.items():
             self._metrics.documents.labels(self._source, verdict).set(count)
 

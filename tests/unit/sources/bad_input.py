@@ -135,7 +135,7 @@ def value(pod: Pod) -> str:
 
 
 def mode(pod: Pod) -> int | None:
-    source = pod.spec.volumes[0].config_map
+    source = pod.spec.volumes[0].downward_api
     assert source is not None
     return source.default_mode
 
@@ -357,7 +357,7 @@ ACCEPTED: Final = [
     accepted("JSON indented with tabs", _json(indent="\t"), ["busybox"], images),
     accepted(
         "an octal mode",
-        POD + "  volumes:\n  - name: v\n    configMap: {name: x, defaultMode: 0644}\n",
+        POD + "  volumes:\n  - name: v\n    downwardAPI: {defaultMode: 0644}\n",
         0o644,
         mode,
     ),

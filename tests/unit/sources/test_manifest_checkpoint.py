@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import anyio
 import pytest
 
 from nodeagent.api.codec import decode_pod
-from nodeagent.api.documents import Identity, decode_manifest
+from nodeagent.api.documents import OBJECTS, Identity, decode_manifest
 from nodeagent.journal import Journal
 from nodeagent.model import Snapshot
 from nodeagent.sources import FileSource
 from nodeagent.sources.checkpoint import ManifestCheckpoint
-from nodeagent.sources.selection import FileVerdicts, InForce, select
+from nodeagent.sources.keeping import FileVerdicts
+from nodeagent.sources.object_selection import select_objects
+from nodeagent.sources.selection import InForce, select
 from nodeagent.sources.static_pod import document_uid, make_static_pod
 from nodeagent.state_file import StateFile
 
@@ -154,3 +157,32 @@ async def test_a_file_name_of_arbitrary_bytes_costs_no_pod_and_no_source(tmp_pat
         "db.yaml",
         os.fsdecode(b"we\xffb.yaml"),
     }
+
+
+def test_config_maps_are_kept_and_secrets_are_not(tmp_path: Path) -> None:
+    """objects.md, OS8."""
+    text = (
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}\n"
+        "---\n{apiVersion: v1, kind: Secret, metadata: {name: login}, stringData: {a: xyzzy}}\n"
+    )
+    verdicts = tuple(decode_manifest(text.encode(), "a.yaml", kinds=OBJECTS))
+    files = (FileVerdicts(Path("/m/a.yaml"), verdicts),)
+    found = select_objects(files, {}, "node1").objects
+    assert len(found) == 2
+    checkpoint(tmp_path).save([], found.values())
+    again = checkpoint(tmp_path)
+    assert again.load() == {}
+    (kept,) = again.objects.values()
+    assert kept == found[Identity("default", "settings", "ConfigMap")]
+    assert "xyzzy" not in "".join(p.read_text() for p in tmp_path.iterdir())
+
+
+def test_a_damaged_config_map_costs_only_itself(tmp_path: Path) -> None:
+    text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}\n"
+    verdicts = tuple(decode_manifest(text.encode(), "a.yaml", kinds=OBJECTS))
+    found = select_objects((FileVerdicts(Path("/m/a.yaml"), verdicts),), {}, "node1").objects
+    (good,) = found.values()
+    checkpoint(tmp_path).save([], [replace(good, written=b"[]"), good])
+    again = checkpoint(tmp_path)
+    again.load()
+    assert list(again.objects.values()) == [good]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nodeagent.api import Pod, PodStatus, Toleration
 from nodeagent.api.documents import Identity, decode_manifest
-from nodeagent.sources.selection import FileVerdicts, InForce, Selection, select
+from nodeagent.sources.keeping import FileVerdicts
+from nodeagent.sources.selection import InForce, Selection, select
 
 GOOD = """apiVersion: v1
 kind: Pod
@@ -257,3 +258,14 @@ def test_an_edit_that_the_pod_could_not_run_with_is_refused_and_the_pod_runs_on(
     fresh = select([file("a.yaml", bad)], {}, "node1", unsupported)
     assert list(fresh.pods) == [Identity("default", "one")]
     assert errors(fresh) == []
+
+
+def test_l12_a_static_pod_refers_to_nothing_of_an_api_server() -> None:
+    refers = doc("one").rstrip()[:-1] + ", envFrom: [{secretRef: {name: x}}]}\n"
+    found = look(file("a.yaml", refers))
+    assert errors(found) == ["a.yaml: spec: static pods may not reference secrets (line 4)"]
+    assert chosen(found) == {}
+    alone = select(
+        (file("a.yaml", refers),), {}, "node1", allowed=frozenset({"secrets", "configmaps"})
+    )
+    assert chosen(alone) == {"one": "busybox"}

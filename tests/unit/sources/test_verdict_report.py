@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api.documents import Identity, decode_manifest
 from nodeagent.journal import Journal
+from nodeagent.sources.keeping import FileVerdicts
 from nodeagent.sources.manifest_scan import PathSeen
-from nodeagent.sources.selection import FileVerdicts, Selection, select
+from nodeagent.sources.selection import Selection, select
 from nodeagent.sources.verdict_report import ManifestMetrics, VerdictReport
 
 GOOD = """apiVersion: v1
