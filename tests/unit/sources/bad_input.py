@@ -190,8 +190,8 @@ REFUSED: Final = [
     ),
     refused(
         "another kind",
-        POD.replace("Pod", "Deployment"),
-        'kind: a "Deployment" cannot be run from a manifest, expected Pod, List or PodList (line 2)',
+        POD.replace("Pod", "DaemonSet"),
+        'kind: a "DaemonSet" cannot be run from a manifest, expected Pod, List or PodList (line 2)',
     ),
     refused(
         "a kind written wrongly",
