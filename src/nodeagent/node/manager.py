@@ -136,16 +136,22 @@ class NodeManager:
                 tasks.start_soon(self._follow, self._changed)
             await self._exist()
             tasks.start_soon(self.lease.run)
+            gone_wait = 0.0
             while True:
                 try:
-                    await self.reporter.report()
+                    told = await self.reporter.report()
                 except NodeGoneError:
                     self._lost()
+                    # Only a server that contradicts itself says so again and again.
+                    await anyio.sleep(jitter(gone_wait))
+                    gone_wait = min(max(gone_wait * 2, _FIRST_WAIT), _LONGEST_WAIT)
                     await self._exist()
                     continue
+                gone_wait = 0.0
                 if self._metrics is not None and self._reported_ready():
                     self._metrics.ready()
-                await self._pause(began + _FAST_PHASE)
+                # A server that took no report is not asked all the more often.
+                await self._pause(began + _FAST_PHASE if told else 0.0)
 
     async def _follow(self, changed: Callable[[], anyio.Event]) -> None:
         while True:

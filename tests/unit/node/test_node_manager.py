@@ -154,6 +154,34 @@ async def test_nr8_nl7_a_node_that_somebody_deletes_is_made_again_with_its_lease
         assert [o["uid"] for o in lease["metadata"]["ownerReferences"]] == [node.metadata.uid]
 
 
+async def test_nr8_a_server_that_contradicts_itself_is_not_pressed() -> None:
+    """It has the Node, and does not find it when its status is written."""
+    bed = Bed()
+    bed.store.refuse("PATCH", "/nodes/n1/status", ApiError(404, "NotFound", "no"), 10_000)
+    async with bed.running():
+        bed.seen = None
+        await anyio.sleep(1)
+        bed.world.errors.append("container runtime is down")
+        await anyio.sleep(120)
+        assert bed.count("PATCH", "nodes") < 40
+        assert bed.count("POST", "nodes$") < 40
+        bed.store._refusals.clear()
+        await anyio.sleep(20)
+        assert bed.condition("Ready").status == "False"
+
+
+async def test_np5_a_server_that_takes_no_report_is_not_pressed_after_the_start() -> None:
+    bed = Bed()
+    bed.world.errors = ["container runtime status check may not have completed yet"]
+    bed.store.refuse("PATCH", "/nodes/n1/status", ApiError(500, "InternalError", "no"), 10_000)
+    async with bed.running():
+        await anyio.sleep(1)
+        bed.world.errors = []
+        await anyio.sleep(100)
+        # Five tries each ten seconds.
+        assert bed.count("PATCH", "nodes") <= 60
+
+
 async def test_np5_readiness_is_reported_soon_after_the_start() -> None:
     bed = Bed()
     bed.world.errors = ["container runtime status check may not have completed yet"]
