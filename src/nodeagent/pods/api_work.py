@@ -24,6 +24,8 @@ AT_ONCE: Final = 10
 _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
 _LONGEST_HOLD: Final = 10.0
+_LONGEST_RETRY_AFTER: Final = 120.0
+"""Seconds: what a server asks for beyond that is not believed."""
 
 
 def is_server_trouble(error: Exception) -> bool:
@@ -118,12 +120,18 @@ class ApiWork(Generic[K]):
             while True:
                 now = anyio.current_time()
                 if self._tick is not None and now >= next_tick:
-                    self._tick()
+                    self._look(self._tick)
                     next_tick = now + self._period
                 self._wake = anyio.Event()
                 self._start_what_may(tasks, now)
                 with anyio.CancelScope(deadline=min(next_tick, self._next_turn())):
                     await self._wake.wait()
+
+    def _look(self, tick: Callable[[], None]) -> None:
+        try:
+            tick()
+        except Exception as error:  # noqa: BLE001 - what is known to be due goes on
+            self._log.fault("fault", error, pod="")
 
     def _start_what_may(self, tasks: TaskGroup, now: float) -> None:
         for key in [key for key, due in self._retries.items() if due <= now]:
@@ -182,7 +190,8 @@ class ApiWork(Generic[K]):
 
     def _trouble(self, error: Exception, now: float) -> None:
         if isinstance(error, ApiError) and error.retry_after is not None:
-            self._hold_until = max(self._hold_until, now + error.retry_after)
+            wanted = min(error.retry_after, _LONGEST_RETRY_AFTER)
+            self._hold_until = max(self._hold_until, now + wanted)
         if self._troubles and now < self._hold_until:
             return  # one of several that were under way when the trouble began
         if not self._troubles:

@@ -53,6 +53,7 @@ class _Sent:
         replied_at: when that was.
         doubtful: what the server has is not known: look before the next write.
         left: what the server did not take of the last patch.
+        contested: the last patch did not come out as it was meant: somebody writes, too.
         compared: what was found to need no patch: the API's pod, the version, and whether
             containers might run.
     """
@@ -66,6 +67,7 @@ class _Sent:
     replied_at: float = 0.0
     doubtful: bool = False
     left: dict[str, Any] | None = None
+    contested: bool = False
     compared: tuple[Pod, int, bool] | None = None
 
 
@@ -309,6 +311,7 @@ class PodStatusWriter:
         """See what the server made of a patch; the reply is the pod as this patch left it."""
         merged = merge_status(reply.status, stored.status, may_run=self._may_run(uid))
         left = status_patch(reply.status, merged)
+        before, sent.contested = sent.contested, False
         if left is None:
             sent.left = None
         elif is_part_of(left, patch):
@@ -318,8 +321,9 @@ class PodStatusWriter:
             sent.left = left
         else:
             # The pod was not what the patch was made for.
-            sent.left, sent.version = None, 0
-            self._work.want(uid)
+            sent.left, sent.version, sent.contested = None, 0, True
+            if not before:
+                self._work.want(uid)  # else at the next comparison: nobody wins by being faster
 
     async def _delete(self, uid: PodUID, shown: Pod) -> None:
         meta = shown.metadata

@@ -126,6 +126,31 @@ async def test_a_server_that_says_when_is_believed() -> None:
     assert bench.began == [("a", 0.0), ("a", 30.0)]
 
 
+async def test_a_server_that_wants_an_hour_gets_two_minutes() -> None:
+    bench = Bench()
+    bench.errors = [ApiError(503, "ServiceUnavailable", "", retry_after=3600.0)]
+    async with bench.at_work():
+        bench.want("a")
+        await bench.work.drained()
+    assert bench.began == [("a", 0.0), ("a", 120.0)]
+
+
+async def test_a_tick_that_breaks_ends_nothing() -> None:
+    bench = Bench(period=10.0)
+
+    def broken() -> None:
+        bench.ticks.append(anyio.current_time() - bench.zero)
+        raise ZeroDivisionError
+
+    bench.work._tick = broken
+    async with bench.at_work():
+        await anyio.sleep(25)
+        bench.want("a")
+        await bench.work.drained()
+    assert bench.ticks == [10, 20]
+    assert bench.began == [("a", 25.0)]
+
+
 async def test_a_server_that_is_back_is_asked_at_once() -> None:
     bench = Bench()
     bench.errors = [ApiError(422, "Invalid", ""), UnreachableError("no")]

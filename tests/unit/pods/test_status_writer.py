@@ -144,6 +144,34 @@ async def test_sw1_a_change_is_one_patch(cluster: Cluster) -> None:
     assert patch.body["metadata"] == {"uid": pod.metadata.uid}
 
 
+async def test_sw4_somebody_who_always_writes_too_is_not_raced(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = cluster.bind()
+    patch = cluster.client.patch
+    written = 0
+
+    async def contested(path: str, body: Any, wanted: type[T], **other: Any) -> T:
+        nonlocal written
+        written += 1
+
+        def meddle(item: dict[str, Any]) -> None:
+            item["status"][("reason", "message")[written % 2]] = f"mine {written}"
+
+        await patch(path, body, wanted, **other)
+        return convert(cluster.store.edit("pods", "web", meddle, status=True), wanted)
+
+    monkeypatch.setattr(cluster.client, "patch", contested)
+    async with cluster.at_work():
+        cluster.statuses.set(pod, RUNNING)
+        await anyio.sleep(100)
+        assert 5 <= written <= 15
+        monkeypatch.undo()
+        cluster.watch_all()
+        await anyio.sleep(25)
+    assert (cluster.status().phase, cluster.status().reason) == ("Running", "")
+
+
 async def test_sw1_pods_are_written_side_by_side_and_each_in_order(cluster: Cluster) -> None:
     pods = [cluster.bind(f"web{n}") for n in range(30)]
     async with cluster.at_work():
