@@ -221,6 +221,9 @@ class AdmissionDesk:
             # Its worker goes on; the critical pod waits no longer.
             log.warning("not_preempted", pod=victim.metadata.name, cause=str(error))
             return
+        except Exception as error:  # noqa: BLE001 - one pod must not keep the others from theirs
+            log.fault("preemption_broke", error, uid=victim.metadata.uid)
+            return
         self._metrics.preempted(signal)
 
 

@@ -323,6 +323,22 @@ async def test_av6_a_victim_that_does_not_end_is_given_up() -> None:
         assert home.rig.figure("kubelet_preemptions", preemption_signal="cpu") is None
 
 
+async def test_av6_a_victim_that_cannot_even_be_killed_ends_nothing() -> None:
+    async with house() as home:
+        low = asking("low", cpu="1500m")
+        endless = msgspec.structs.replace(low.spec, termination_grace_period_seconds=10**400)
+        home.add(msgspec.structs.replace(low, spec=endless))
+        await anyio.sleep(1)
+        home.add(critical(asking("web", cpu="1")))
+        await anyio.sleep(1)
+        assert home.at_work()
+        home.node = home.told = make_node(SSD)
+        other = choosy()
+        home.add(msgspec.structs.replace(other, metadata=make_pod("other").metadata))
+        await anyio.sleep(1)
+        assert home.at_work(PodUID("uid-other"))
+
+
 async def test_aw5_two_critical_pods_do_not_count_on_the_same_room() -> None:
     async with house() as home:
         home.add(asking("a", cpu="1"), asking("b", cpu="1"))
