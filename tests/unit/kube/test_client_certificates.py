@@ -218,6 +218,21 @@ async def test_kb6_a_certificate_that_has_ended_leads_to_a_bootstrap(tmp_path: P
             await ask(connection.clients)
 
 
+async def test_kb6_a_certificate_that_ends_while_the_next_one_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    async with tls_cluster(tmp_path) as cluster:
+        cluster.life = timedelta(seconds=60)
+        async with joining(cluster, rotate=True) as connection:
+            await joined(cluster, connection)
+            await until(lambda: len(cluster.requests) == 2)
+            await anyio.sleep(20)
+            cluster.known = {""}  # who shows a certificate that has ended is not let in
+            await until(lambda: len(cluster.requests) == 3, 60)
+            cluster.known.add("system:node:n1")
+            await joined(cluster, connection)
+
+
 async def test_kb6_a_kubeconfig_that_comes_meanwhile_counts(tmp_path: Path) -> None:
     async with tls_cluster(tmp_path) as cluster, joining(cluster) as connection:
         await until(lambda: cluster.requests)

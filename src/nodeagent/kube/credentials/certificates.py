@@ -220,10 +220,21 @@ class ClientCertificates:
     async def _rotate(self) -> None:
         """Get the next certificate with the present one; each has a key of its own."""
         request = await to_thread.run_sync(self._next_request)
-        certificate = await self._obtain(self._client, request, _WAIT_FOR_NEXT)
+        certificate = await self._obtain(self._client, request, self._patience())
         now = self._clock.now()
         await to_thread.run_sync(self._store.save, certificate, request.key, now)
         await self._use(certificate)
+
+    def _patience(self) -> float:
+        """Seconds to wait for the next certificate.
+
+        Once the present one has ended, nobody could even look at the request any more; a new
+        bootstrap is the way out.
+        """
+        if self._settings.bootstrap_kubeconfig is None or self.ends is None:
+            return _WAIT_FOR_NEXT
+        left = (self.ends - self._clock.now()).total_seconds()
+        return min(_WAIT_FOR_NEXT, max(left, 0.0))
 
     async def _obtain(self, client: KubeClient, request: SigningRequest, timeout: float) -> bytes:
         certificate = await obtain_certificate(client, request, timeout=timeout, waiting=self._tell)
