@@ -29,6 +29,7 @@ class Informer(Generic[T]):
         changed: called when objects have changed, and when all have been seen for the first
             time. It must neither block nor raise.
         accepts: whether an object belongs here; the selectors of a server should see to that.
+        fault: why an object cannot be used though it can be read; "" for nothing.
     """
 
     def __init__(
@@ -40,10 +41,11 @@ class Informer(Generic[T]):
         changed: Callable[[], None] | None = None,
         *,
         accepts: Callable[[T], bool] = lambda _item: True,
+        fault: Callable[[T], str] = lambda _item: "",
     ) -> None:
         self._client = client
         self._reflected = reflected
-        self._store = ObjectStore(ObjectReader(wanted, kind), self._report, accepts)
+        self._store = ObjectStore(ObjectReader(wanted, kind, fault), self._report, accepts)
         self._callbacks = [changed] if changed is not None else []
         self._log = Log("kube").bind(resource=reflected.name)
         self._journal: Journal | None = reflected.journal

@@ -201,10 +201,14 @@ class ObjectReader(Generic[T]):
     Args:
         wanted: the API type.
         kind: its kind.
+        fault: why an object cannot be used though it can be read; "" for nothing.
     """
 
-    def __init__(self, wanted: type[T], kind: str) -> None:
+    def __init__(
+        self, wanted: type[T], kind: str, fault: Callable[[T], str] = lambda _item: ""
+    ) -> None:
         self.kind = kind
+        self._fault = fault
         self._wanted = wanted
         self._one = msgspec.json.Decoder(wanted, dec_hook=dec_hook)
         self._list: msgspec.json.Decoder[_List[Any]] = msgspec.json.Decoder(
@@ -216,7 +220,8 @@ class ObjectReader(Generic[T]):
         """One object.
 
         Raises:
-            UndecodableError: it cannot be read, is of another kind, or has no name or UID.
+            UndecodableError: it cannot be read, is of another kind, has no name or UID, or a
+                fault.
         """
         try:
             item = self._one.decode(raw)
@@ -229,6 +234,8 @@ class ObjectReader(Generic[T]):
         self.check_kind(item.kind)
         if not item.metadata.name or not item.metadata.uid:
             raise UndecodableError("it has no name or no uid")
+        if fault := self._fault(item):
+            raise UndecodableError(fault)
         return _trimmed(item)
 
     def check_kind(self, kind: str | None) -> None:
@@ -260,6 +267,8 @@ class ObjectReader(Generic[T]):
         listed = self._page(page)
         for item in page.items or ():
             if item.kind not in ("", self.kind) or not item.metadata.name or not item.metadata.uid:
+                return self._read_one_by_one(data)
+            if self._fault(item):
                 return self._read_one_by_one(data)
             listed.items.append(_trimmed(item))
         return listed

@@ -16,6 +16,7 @@ from nodeagent.api import Pod
 from nodeagent.api.codec import convert, encode
 from nodeagent.journal import Journal
 from nodeagent.log import Log
+from nodeagent.sources.api_names import name_fault
 from nodeagent.state_file import StateFile
 
 log = Log("source.api")
@@ -96,7 +97,10 @@ def _restored(entry: object) -> Pod | None:
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         log.warning("api_checkpoint_entry_ignored", cause=str(error))
         return None
-    return pod if pod.metadata.name and pod.metadata.uid else None
+    if fault := name_fault(pod):
+        log.warning("api_checkpoint_entry_ignored", cause=fault)
+        return None
+    return pod
 
 
 class CheckpointWriter:

@@ -16,6 +16,7 @@ from nodeagent.kube.reflector import Reflected
 from nodeagent.log import Log
 from nodeagent.model import API_SOURCE, Snapshot
 from nodeagent.sources.api_checkpoint import ApiCheckpoint, CheckpointWriter, SavedPods
+from nodeagent.sources.api_names import name_fault
 from nodeagent.sources.source import Publish
 
 log = Log("source.api")
@@ -61,7 +62,13 @@ class ApiSource:
             watch_list,
         )
         self.informer: Informer[Pod] = Informer(
-            client, Pod, "Pod", reflected, self._on_change, accepts=self._is_ours
+            client,
+            Pod,
+            "Pod",
+            reflected,
+            self._on_change,
+            accepts=self._is_ours,
+            fault=name_fault,
         )
         self._writer: CheckpointWriter | None = None
         if checkpoint is not None:

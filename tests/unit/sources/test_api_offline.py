@@ -180,6 +180,12 @@ async def test_of6_damage_is_reported_and_done_without(file: Path, damage: str) 
         assert lab.told("CheckpointDamaged")
 
 
+def test_of6_an_entry_whose_name_leads_elsewhere_is_left_out(file: Path) -> None:
+    checkpoint = ApiCheckpoint(file, NODE)
+    checkpoint.save([make_pod("good"), make_pod("bad", uid="../../etc")], "7")
+    assert [pod.metadata.name for pod in checkpoint.load().pods] == ["good"]
+
+
 async def test_of6_one_damaged_entry_costs_only_itself(file: Path) -> None:
     checkpoint = ApiCheckpoint(file, NODE)
     checkpoint.save([make_pod("a", node_name=NODE)], "5")

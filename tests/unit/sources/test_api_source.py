@@ -480,6 +480,39 @@ async def test_wa18_one_bad_object_spoils_nothing(fault: str, watch_list: bool) 
         assert lab.source.problems() == {}
 
 
+ESCAPES: dict[str, dict[str, Any]] = {
+    "uid": {"metadata": {"uid": "../../etc"}},
+    "dots": {"metadata": {"uid": ".."}},
+    "a long uid": {"metadata": {"uid": "u" * 300}},
+    "container": {"spec": {"nodeName": NODE, "containers": [{"name": "../../../etc"}]}},
+    "init": {"spec": {"nodeName": NODE, "initContainers": [{"name": ".."}]}},
+    "volume": {
+        "spec": {
+            "nodeName": NODE,
+            "containers": [{"name": "main"}],
+            "volumes": [{"name": "../../../etc", "emptyDir": {}}],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["watch list", "list"])
+@pytest.mark.parametrize("fault", ESCAPES)
+async def test_wa18_no_name_leads_out_of_a_directory(fault: str, watch_list: bool) -> None:
+    lab = ApiLab(watch_list=watch_list)
+    lab.add("good")
+    bad = lab.add("bad")
+    lab.store.put("pods", ("default", "bad"), worse(bad, ESCAPES[fault]))
+    async with lab.running():
+        await lab.names("good")
+        lab.store.put("pods", ("default", "../../evil"), bad)
+        lab.store.put("pods", ("../../evil", "bad"), bad)
+        lab.add("next")
+        await lab.names("good", "next")
+        assert len(lab.told("ObjectUnusable")) == 3
+        assert "must" in lab.source.problems()["default/bad"]
+
+
 @pytest.mark.parametrize("fault", BAD)
 async def test_wa18_a_bad_event_keeps_the_last_good_version(fault: str) -> None:
     lab = ApiLab()
