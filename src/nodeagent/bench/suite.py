@@ -23,6 +23,7 @@ from nodeagent.bench import (
     soak,
     startup,
     status,
+    volumes,
     watch,
 )
 from nodeagent.bench.beds import Place
@@ -59,6 +60,10 @@ class Sizes:
     status_pods: int = 110
     status_latency_ms: float = 5.0
     status_seconds: float = 60.0
+    volumes: int = 20
+    volume_keys: int = 10
+    volume_pods: int = 100
+    volumes_at_rest: int = 500
     start_pods: int = 30
     start_at_once: int = 30
 
@@ -156,6 +161,12 @@ async def _watch(sizes: Sizes, _real: Containerd) -> Figures:
     return await watch.run(sizes.watch_pods, sizes.watch_events)
 
 
+async def _volumes(sizes: Sizes, _real: Containerd) -> Figures:
+    return await volumes.run(
+        sizes.volumes, sizes.volume_keys, sizes.volume_pods, sizes.volumes_at_rest
+    )
+
+
 async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
     return await soak.run(sizes.soak_minutes, sizes.soak_pods)
 
@@ -177,6 +188,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "actions": _actions,
         "watch": _watch,
         "status": _status,
+        "volumes": _volumes,
     }
 )
 

@@ -105,6 +105,10 @@ TARGETS: Final = (
     Target("status", "node writes at rest", at("rest", "node_writes"), 1),
     # One every 10 s; the interval may begin and end with one.
     Target("status", "lease writes at rest per 10 s", at("rest", "lease_writes_per_10_s"), 1.2),
+    Target("volumes", "loop_ms of a pod", at("set_up", "loop_ms"), 25),
+    Target("volumes", "longest_stall_ms of a pod", at("set_up", "longest_stall_ms"), 10),
+    Target("volumes", "swapped_ms", at("update", "swapped_ms"), 1000),
+    Target("volumes", "cpu_percent at rest", at("rest", "cpu_percent"), 0.5),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

@@ -214,6 +214,19 @@ def status(pods: int, latency_ms: float, seconds: float, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--volumes", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--keys", default=10, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--pods", default=100, show_default=True, type=click.IntRange(1, 5000))
+@click.option("--idle", default=500, show_default=True, type=click.IntRange(1, 10_000))
+@_json
+def volumes(volumes: int, keys: int, pods: int, idle: int, as_json: bool) -> None:
+    """What volumes cost: a pod with many, a change that many pods follow, and many at rest."""
+    from nodeagent.bench import volumes as measured
+
+    show(_run(measured.run, volumes, keys, pods, idle), as_json=as_json)
+
+
+@bench.command()
 @click.option("--pods", default=500, show_default=True, type=click.IntRange(1, 5000))
 @click.option("--events", default=500, show_default=True, type=click.IntRange(1, 100_000))
 @_json

@@ -35,19 +35,26 @@ from nodeagent.volumes.leftovers import (
 from nodeagent.volumes.mounter import Mounter, MountError, SystemMounter
 from nodeagent.volumes.operations import Operations, Record, nobody, say
 from nodeagent.volumes.plugin import PluginRegistry, Stage, VolumePlugin, directory_name
-from nodeagent.volumes.pod_volumes import OneVolume, PodVolumes
+from nodeagent.volumes.pod_volumes import (
+    TIMED_OUT,
+    OneVolume,
+    PodVolumes,
+    still_mounted,
+    unready,
+)
 from nodeagent.volumes.reconcile import Held, VolumeState, back_off, began, next_step, wish
 from nodeagent.volumes.sub_path_service import SubPathService
 from nodeagent.volumes.sub_paths import clean_sub_paths
 from nodeagent.volumes.threads import DiskThreads
+from nodeagent.volumes.usage import VolumeUsage, VolumeUsages
 from nodeagent.volumes.wanted import needed_volumes
 
 FAILED_MOUNT: Final = "FailedMount"
 FAILED_UNMOUNT: Final = "FailedUnMount"
 FAILED_DIRECTORIES: Final = "Failed"
 _LONGEST_FILE_NAME: Final = 255
-_TIMED_OUT: Final = "timed out waiting for the condition"
 _ORPHAN_PATIENCE: Final = 2.0
+_AT_A_TIME: Final = 8
 
 OnNote: TypeAlias = Callable[[PodUID], None]
 """Told that :meth:`VolumeManager.note` of a pod has changed."""
@@ -90,6 +97,7 @@ class VolumeManager:
         self._plugins = plugins or PluginRegistry((EmptyDirPlugin(), HostPathPlugin()))
         self._mounter = mounter or SystemMounter()
         self._threads = DiskThreads()
+        self._usages = VolumeUsages(self._threads)
         self._journal = journal or Journal()
         self._timeout = timeout
         self._note_after = note_after
@@ -155,7 +163,7 @@ class VolumeManager:
             with anyio.fail_after(self._timeout):
                 await self._until_ready(held)
         except TimeoutError:
-            raise DeadlineError(_unready(held, _TIMED_OUT), reason=FAILED_MOUNT) from None
+            raise DeadlineError(unready(held, TIMED_OUT), reason=FAILED_MOUNT) from None
         finally:
             self._note(held, waiting=False)
         mounted = {v.name: v.mounted for v in held.wanted() if v.mounted is not None}
@@ -174,7 +182,7 @@ class VolumeManager:
                 if volume.reject:
                     raise SyncError(volume.error, reason=volume.reject)
                 if volume.error and volume.stage is Stage.PROCESS:
-                    raise SyncError(_unready(held, volume.error), reason=FAILED_MOUNT)
+                    raise SyncError(unready(held, volume.error), reason=FAILED_MOUNT)
             if any(volume.error for volume in missing):
                 self._note(held, waiting=True)
             changed = held.changed
@@ -201,7 +209,12 @@ class VolumeManager:
         """An object is new, different or gone: volumes with its content follow at once."""
         uids = {*self._followers.get((namespace, kind, name), ())}
         uids.update(self._followers.get((namespace, kind, ""), ()))
-        for uid in uids:
+        if uids:
+            self._refresh_some(list(uids), kind, name)
+
+    def _refresh_some(self, uids: list[PodUID], kind: str, name: str) -> None:
+        """A few at a time: nobody else on the loop has to wait for all of them."""
+        for uid in uids[:_AT_A_TIME]:
             held = self._pods.get(uid)
             if held is None or held.pod is None:
                 continue
@@ -209,6 +222,9 @@ class VolumeManager:
                 if volume.spec is not None and (kind, name) in _any_name(volume.spec, kind, name):
                     volume.state = wish(volume.state, wanted=True, stale=True)
             self._kick(held)
+        if rest := uids[_AT_A_TIME:]:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._refresh_some, rest, kind, name)
 
     def _want(self, pod: Pod) -> PodVolumes:
         """Note what the pod needs.
@@ -316,7 +332,7 @@ class VolumeManager:
                 await self._until_gone(held)
                 existed, removal = await self._threads.run(lambda: remove_pod_dir(path))
         except TimeoutError:
-            raise SyncError(_still_mounted(held, _TIMED_OUT), reason=FAILED_UNMOUNT) from None
+            raise SyncError(still_mounted(held, TIMED_OUT), reason=FAILED_UNMOUNT) from None
         except (MountError, OSError) as error:
             raise SyncError(say(error), reason=FAILED_UNMOUNT) from error
         if not removal.complete:
@@ -337,16 +353,35 @@ class VolumeManager:
     async def _until_gone(self, held: PodVolumes) -> None:
         while left := held.left():
             if all(volume.error and volume.state.busy is None for volume in left):
-                raise SyncError(_still_mounted(held, left[0].error), reason=FAILED_UNMOUNT)
+                raise SyncError(still_mounted(held, left[0].error), reason=FAILED_UNMOUNT)
             await held.changed.wait()
 
     def _forget(self, held: PodVolumes) -> None:
         held.stop_timer()
         self._pods.pop(held.uid, None)
+        self._usages.forget(held.uid)
         for key in [key for key, uids in self._followers.items() if held.uid in uids]:
             self._followers[key].discard(held.uid)
             if not self._followers[key]:
                 del self._followers[key]
+
+    async def usage(self, uid: PodUID) -> dict[str, VolumeUsage]:
+        """What the pod's volumes take, by name; at most a minute old.
+
+        Volumes that do not belong to the pod alone (host paths, images, devices) have none.
+        """
+        held = self._pods.get(uid)
+        if held is None:
+            return {}
+        own = f"{self.pod_dir(uid)}/"
+        paths = {
+            volume.name: Path(volume.mounted.host_path)
+            for volume in held.wanted()
+            if volume.mounted is not None
+            and not volume.mounted.block
+            and volume.mounted.host_path.startswith(own)
+        }
+        return await self._usages.of_pod(uid, paths)
 
     async def pods_on_disk(self) -> list[PodUID]:
         """The pods that have a directory."""
@@ -357,32 +392,6 @@ class VolumeManager:
 def _any_name(spec: Volume, kind: str, name: str) -> set[tuple[str, str]]:
     """What a volume refers to; what goes by no name stands for the name that is asked for."""
     return {(k, n or (name if k == kind else n)) for k, n in references(spec)}
-
-
-def _unready(held: PodVolumes, cause: str) -> str:
-    missing = held.missing()
-    unmounted = sorted(v.name for v in missing)
-    unattached = sorted(v.name for v in missing if v.error and v.stage is Stage.ATTACH)
-    failed = sorted(v.name for v in missing if v.error and v.stage is Stage.PROCESS)
-    text = (
-        f"unmounted volumes={_list(unmounted)}, unattached volumes={_list(unattached)}, "
-        f"failed to process volumes={_list(failed)}: {cause}"
-    )
-    if cause == _TIMED_OUT:
-        text = "; ".join((text, *filter(None, (v.trouble() for v in missing))))
-    return text
-
-
-def _still_mounted(held: PodVolumes, cause: str) -> str:
-    left = held.left()
-    text = f"mounted volumes={_list(sorted(v.name for v in left))}: {cause}"
-    if cause == _TIMED_OUT:
-        text = "; ".join((text, *filter(None, (v.trouble() for v in left))))
-    return text
-
-
-def _list(names: list[str]) -> str:
-    return f"[{' '.join(names)}]"
 
 
 def _is_file_name(uid: PodUID) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 import anyio
 
@@ -14,6 +15,8 @@ from nodeagent.model import PodUID
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes.plugin import Stage, VolumePlugin
 from nodeagent.volumes.reconcile import Held, Step, VolumeState
+
+TIMED_OUT: Final = "timed out waiting for the condition"
 
 
 @dataclass(slots=True, eq=False)
@@ -109,3 +112,31 @@ class PodVolumes:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def unready(held: PodVolumes, cause: str) -> str:
+    """Which volumes are missing, and why, in the kubelet's words."""
+    missing = held.missing()
+    unmounted = sorted(v.name for v in missing)
+    unattached = sorted(v.name for v in missing if v.error and v.stage is Stage.ATTACH)
+    failed = sorted(v.name for v in missing if v.error and v.stage is Stage.PROCESS)
+    text = (
+        f"unmounted volumes={_list(unmounted)}, unattached volumes={_list(unattached)}, "
+        f"failed to process volumes={_list(failed)}: {cause}"
+    )
+    if cause == TIMED_OUT:
+        text = "; ".join((text, *filter(None, (v.trouble() for v in missing))))
+    return text
+
+
+def still_mounted(held: PodVolumes, cause: str) -> str:
+    """Which volumes are left, and why."""
+    left = held.left()
+    text = f"mounted volumes={_list(sorted(v.name for v in left))}: {cause}"
+    if cause == TIMED_OUT:
+        text = "; ".join((text, *filter(None, (v.trouble() for v in left))))
+    return text
+
+
+def _list(names: list[str]) -> str:
+    return f"[{' '.join(names)}]"

@@ -14,7 +14,8 @@ from nodeagent.aio import PatientLimiter
 
 T = TypeVar("T")
 
-_AT_ONCE: Final = 8
+# They hold the interpreter in turn with the event loop: more of them would make it wait longer.
+_AT_ONCE: Final = 4
 _PATIENCE: Final = 5.0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tests.e2e.lab.containerd import unmount_below
 from tests.e2e.lab.ports import free_port
 from tests.e2e.lab.views import PodView, pod_view
 from tests.e2e.lab.waiting import stays, until
@@ -93,9 +94,10 @@ class Agent:
         self.start()
 
     def close(self) -> None:
-        """End the process if it still runs; pods are left as they are."""
+        """End the process if it still runs; pods are left as they are, but for what is mounted."""
         if self.alive:
             self.kill9()
+        unmount_below(self.root_dir)
 
     # --- what it is told ------------------------------------------------------------------
 

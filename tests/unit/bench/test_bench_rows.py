@@ -21,6 +21,7 @@ from nodeagent.bench import (
     startup,
     status,
     suite,
+    volumes,
     watch,
 )
 from nodeagent.bench.beds import Place
@@ -268,6 +269,18 @@ def test_requests_are_told_apart_by_pod_and_kind() -> None:
 def test_no_statuses_are_no_measure(sizes: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="no measure"):
         measured(status.run(*sizes))
+
+
+def test_volumes_are_timed_when_they_are_made_changed_and_left_alone() -> None:
+    figures = measured(volumes.run(3, 2, 2, 5))
+    positive(figures["set_up"], "loop_ms", "wall_ms")
+    positive(figures["update"], "swapped_ms")
+    assert figures["rest"]["cpu_percent"] >= 0
+
+
+def test_no_volumes_are_no_measure() -> None:
+    with pytest.raises(ValueError, match="no measure"):
+        measured(volumes.run(0, 1, 1, 1))
 
 
 def test_lists_and_events_of_an_api_server_are_timed() -> None:
