@@ -10,6 +10,7 @@ NODES: Final = "/api/v1/nodes"
 SERVICES: Final = "/api/v1/services"
 RUNTIME_CLASSES: Final = "/apis/node.k8s.io/v1/runtimeclasses"
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+TRUST_BUNDLES: Final = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CSI_DRIVERS: Final = "/apis/storage.k8s.io/v1/csidrivers"
@@ -51,6 +52,12 @@ def lease(name: str = "") -> str:
 def csr(name: str) -> str:
     """A certificate signing request."""
     return _below(CSRS, name)
+
+
+def pod_certificate(namespace: str, name: str = "") -> str:
+    """The collection of certificate requests of pods in a namespace, or one of them."""
+    base = f"/apis/certificates.k8s.io/v1beta1/namespaces/{quote(namespace, safe='')}"
+    return _below(f"{base}/podcertificaterequests", name)
 
 
 def token(namespace: str, service_account: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import anyio
@@ -14,6 +15,7 @@ from nodeagent.api.objects import ConfigMap, Secret
 from nodeagent.journal import Journal
 from nodeagent.model import PodUID, SyncError
 from nodeagent.model.volumes import PodCredentials, ServiceAccountToken
+from nodeagent.objects.pod_certificates import PodCertificates
 from nodeagent.objects.refs import (
     CONFIG_MAP,
     SECRET,
@@ -23,31 +25,53 @@ from nodeagent.objects.refs import (
 )
 from nodeagent.objects.strategy import Strategy
 from nodeagent.objects.tokens import Tokens, token_key
+from nodeagent.objects.trust import TrustBundles
 
 Changed: TypeAlias = Callable[[str, str, str], None]
 """Told of namespace, kind and name of an object. Never waits."""
 
 NO_CLIENT: Final = "kube client is not configured"
+CLUSTER_TRUST_BUNDLE: Final = "ClusterTrustBundle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromCluster:
+    """What only an API server gives.
+
+    Attributes:
+        tokens: of service accounts.
+        bundles: trust anchors.
+        certificates: of pods.
+    """
+
+    tokens: Tokens
+    bundles: TrustBundles
+    certificates: PodCertificates
 
 
 class ObjectStore:
-    """The ConfigMaps, Secrets and tokens of this node's pods.
+    """The ConfigMaps, Secrets, tokens and certificates of this node's pods.
 
     Args:
         strategy: gets ConfigMaps and Secrets.
-        tokens: gives tokens; None without an API server.
+        cluster: gives the rest; None without an API server.
         journal: flight recorder.
     """
 
     def __init__(
-        self, strategy: Strategy, tokens: Tokens | None = None, journal: Journal | None = None
+        self,
+        strategy: Strategy,
+        cluster: FromCluster | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._strategy = strategy
-        self._tokens = tokens
+        self._cluster = cluster
         self._journal = journal or Journal()
         self._count = ReferenceCount()
         self._listeners: list[Changed] = []
         strategy.notify = self._changed
+        if cluster is not None:
+            cluster.bundles.subscribe(self._bundles_changed)
 
     # References.
 
@@ -58,8 +82,9 @@ class ObjectStore:
     def unregister(self, uid: PodUID) -> None:
         """The pod has ended; one that is not known is no error."""
         self._set(uid, frozenset())
-        if self._tokens is not None:
-            self._tokens.forget_pod(uid)
+        if self._cluster is not None:
+            self._cluster.tokens.forget_pod(uid)
+            self._cluster.certificates.forget_pod(uid)
 
     def _set(self, uid: PodUID, refs: frozenset[ObjectRef]) -> None:
         added, dropped = self._count.set(uid, refs)
@@ -74,8 +99,9 @@ class ObjectStore:
 
     def remembered(self) -> frozenset[PodUID]:
         """The pods of which something is kept."""
-        bound = self._tokens.pods() if self._tokens is not None else frozenset()
-        return self._count.pods() | bound
+        if self._cluster is None:
+            return self._count.pods()
+        return self._count.pods() | self._cluster.tokens.pods() | self._cluster.certificates.pods()
 
     # Reads.
 
@@ -108,21 +134,31 @@ class ObjectStore:
         Raises:
             SyncError: there is none.
         """
-        if self._tokens is None:
+        if self._cluster is None:
             raise SyncError(NO_CLIENT)
-        return await self._tokens.get(token_key(pod, audience, expiration))
+        return await self._cluster.tokens.get(token_key(pod, audience, expiration))
 
     async def trust_anchors(self, projection: ClusterTrustBundleProjection) -> str | None:
-        """The PEM blocks of all bundles that are asked for; None for no bundle."""
-        del projection
-        raise SyncError(NO_CLIENT)
+        """The PEM blocks of all bundles that are asked for; None for no bundle.
+
+        Raises:
+            SyncError: nobody can tell now.
+        """
+        if self._cluster is None:
+            raise SyncError(NO_CLIENT)
+        return await self._cluster.bundles.anchors(projection)
 
     async def pod_credentials(
         self, pod: Pod, volume: str, index: int, projection: PodCertificateProjection
     ) -> PodCredentials:
-        """The key and certificates of one source of a projected volume."""
-        del pod, volume, index, projection
-        raise SyncError(NO_CLIENT)
+        """The key and certificates of one source of a projected volume.
+
+        Raises:
+            SyncError: there are none, or none yet.
+        """
+        if self._cluster is None:
+            raise SyncError(NO_CLIENT)
+        return await self._cluster.certificates.get(pod, volume, index, projection)
 
     # Changes.
 
@@ -138,16 +174,23 @@ class ObjectStore:
         for listener in self._listeners:
             listener(ref.namespace, ref.kind, ref.name)
 
+    def _bundles_changed(self) -> None:
+        for listener in self._listeners:
+            listener("", CLUSTER_TRUST_BUNDLE, "")
+
     def retry_now(self) -> None:
         """There is reason to believe that the API server is back."""
         self._strategy.retry_now()
+        if self._cluster is not None:
+            self._cluster.bundles.retry_now()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Keep objects and tokens up to date until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._strategy.run)
-            if self._tokens is not None:
-                await tasks.start(self._tokens.run)
+            if self._cluster is not None:
+                await tasks.start(self._cluster.tokens.run)
+                await tasks.start(self._cluster.bundles.run)
             task_status.started()
 
 

@@ -92,6 +92,15 @@ RESOURCES: Final = (
         subresources=("approval",),
     ),
     Resource(
+        "certificates.k8s.io/v1beta1", "clustertrustbundles", "ClusterTrustBundle", namespaced=False
+    ),
+    Resource(
+        "certificates.k8s.io/v1beta1",
+        "podcertificaterequests",
+        "PodCertificateRequest",
+        status=True,
+    ),
+    Resource(
         "authentication.k8s.io/v1", "tokenreviews", "TokenReview", namespaced=False, stored=False
     ),
     Resource(

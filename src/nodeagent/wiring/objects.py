@@ -18,8 +18,11 @@ from nodeagent.model import SyncError
 from nodeagent.node.lookup import NodeLookup
 from nodeagent.objects import ObjectStore, StandaloneObjects
 from nodeagent.objects.fetched import CachedObjects, LiveObjects, ttl_of
+from nodeagent.objects.pod_certificates import PodCertificates
+from nodeagent.objects.store import FromCluster
 from nodeagent.objects.strategy import Strategy
 from nodeagent.objects.tokens import Tokens, account_name, token_key
+from nodeagent.objects.trust import TrustBundles
 from nodeagent.objects.watched import WatchedObjects
 from nodeagent.pods.manager import PodManager
 from nodeagent.pods.work_queue import WorkQueue
@@ -129,7 +132,12 @@ def make_objects(
     client = link.clients.main
     tokens = Tokens(client, clock)
     strategy = _strategy(config, client, lookup, journal)
-    store = ObjectStore(strategy, tokens, journal)
+    cluster = FromCluster(
+        tokens=tokens,
+        bundles=TrustBundles(client, journal),
+        certificates=PodCertificates(client, lookup.node, clock),
+    )
+    store = ObjectStore(strategy, cluster, journal)
     return NodeObjects(store, AccountTokens(client, tokens))
 
 
