@@ -28,10 +28,17 @@ _PROTOCOLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PodHostname:
-    """A pod's host name, and the domain it is in ("" for none)."""
+    """The name of a pod's host.
+
+    Attributes:
+        hostname: without its domain, as the hosts file names it.
+        domain: the domain it is in; "" for none.
+        in_kernel: what the ``hostname`` command says; with the domain if the pod wants that.
+    """
 
     hostname: str
     domain: str
+    in_kernel: str
 
 
 def pod_hostname(pod: Pod, cluster_domain: str) -> PodHostname:
@@ -42,7 +49,7 @@ def pod_hostname(pod: Pod, cluster_domain: str) -> PodHostname:
     """
     spec = pod.spec
     if spec.hostname_override:
-        return PodHostname(spec.hostname_override, "")
+        return PodHostname(spec.hostname_override, "", in_kernel=spec.hostname_override)
     hostname = (spec.hostname or pod.metadata.name)[:_MAX_HOSTNAME].rstrip("-.")
     domain = ""
     if spec.subdomain:
@@ -53,8 +60,8 @@ def pod_hostname(pod: Pod, cluster_domain: str) -> PodHostname:
         if len(full) > _MAX_FQDN:
             message = f"host name {full} is {len(full)} characters long, {_MAX_FQDN} are allowed"
             raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
-        return PodHostname(full, "")
-    return PodHostname(hostname, domain)
+        return PodHostname(hostname, domain, in_kernel=full)
+    return PodHostname(hostname, domain, in_kernel=hostname)
 
 
 def port_mappings(container: Container) -> Iterator[v1.PortMapping]:
@@ -99,7 +106,7 @@ def build_sandbox_config(
         SyncError: the pod cannot have a sandbox as its spec stands.
     """
     names = PodNames.of(pod)
-    hostname = "" if pod.spec.host_network else pod_hostname(pod, settings.cluster_domain).hostname
+    hostname = "" if pod.spec.host_network else pod_hostname(pod, settings.cluster_domain).in_kernel
     if trouble := forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls):
         raise SyncError(trouble, reason=SyncReason.CREATE_SANDBOX)
     sysctls = pod.spec.security_context.sysctls if pod.spec.security_context else ()

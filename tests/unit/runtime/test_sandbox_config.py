@@ -82,8 +82,8 @@ def test_our_labels_win_over_the_pods_and_annotations_go_through_verbatim() -> N
         ({"hostname_override": "own.name"}, "own.name", ""),
         (
             {"subdomain": "sub", "set_hostname_as_fqdn": True},
-            "web.sub.default.svc.cluster.local",
-            "",
+            "web",
+            "sub.default.svc.cluster.local",
         ),
         ({"set_hostname_as_fqdn": True}, "web", ""),
     ],
@@ -91,6 +91,19 @@ def test_our_labels_win_over_the_pods_and_annotations_go_through_verbatim() -> N
 def test_the_host_name_follows_the_rules(spec: dict[str, Any], hostname: str, domain: str) -> None:
     found = pod_hostname(make_pod(**spec), "cluster.local")
     assert (found.hostname, found.domain) == (hostname, domain)
+
+
+def test_the_kernel_is_told_the_full_name_only_when_the_pod_wants_it() -> None:
+    """The hosts file has both names in either case."""
+    plain, full = (
+        pod_hostname(make_pod(subdomain="sub", set_hostname_as_fqdn=wanted), "cluster.local")
+        for wanted in (None, True)
+    )
+    assert plain.in_kernel == "web"
+    assert full.in_kernel == "web.sub.default.svc.cluster.local"
+    assert build(make_pod(subdomain="sub", set_hostname_as_fqdn=True)).hostname.startswith(
+        "web.sub."
+    )
 
 
 def test_a_fully_qualified_host_name_must_fit() -> None:
