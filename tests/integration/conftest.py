@@ -16,8 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def nothing_stays_mounted(request: pytest.FixtureRequest) -> Iterator[None]:
     """An agent that ends leaves the volumes of its pods mounted, as it should."""
+    # Asked for first, so that it is there when this ends.
+    used = "tmp_path" in request.fixturenames
+    below = request.getfixturevalue("tmp_path") if used else None
     yield
-    if "tmp_path" in request.fixturenames:
+    if below is not None:
         mounter = SystemMounter()
-        for point in reversed(mounter.mounts(request.getfixturevalue("tmp_path"))):
+        for point in reversed(mounter.mounts(below)):
             mounter.unmount(Path(point.path), lazy=True)
