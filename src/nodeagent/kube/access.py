@@ -37,7 +37,7 @@ class Access:
     """How to reach an API server, and as whom.
 
     Attributes:
-        server: base URL, without a slash at its end.
+        server: base URL, without a slash at its end; ``shown`` is for people.
         tls: how connections are secured; None for http.
         server_name: the name that the server's certificate must have; "" for that of the URL.
         proxy: URL of the proxy to use; "" to choose by the environment.
@@ -64,6 +64,13 @@ class Access:
     validity: Validity | None = None
     rotatable: bool = False
     source: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The server for people: a URL may have a password in it."""
+        scheme, slashes, rest = self.server.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
 
 
 class AccessSource(Protocol):

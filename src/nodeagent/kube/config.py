@@ -201,7 +201,8 @@ class KubeConfig:
         if not target.host:
             raise AccessError("the cluster has no server")
         if not target.host.startswith(("https://", "http://")):
-            msg = f"the server must be a URL such as https://10.0.0.1:6443, not {target.host!r}"
+            given = target.host.rpartition("@")[2]
+            msg = f"the server must be a URL such as https://10.0.0.1:6443, not {given!r}"
             raise AccessError(msg)
         return target
 

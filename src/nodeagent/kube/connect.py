@@ -72,8 +72,8 @@ class Connection:
 
     @property
     def server(self) -> str:
-        """URL of the server; "" while it is not known."""
-        return self.keeper.access.server if self.keeper.access is not None else ""
+        """URL of the server, without a password; "" while it is not known."""
+        return self.keeper.access.shown if self.keeper.access is not None else ""
 
     @property
     def problem(self) -> str:

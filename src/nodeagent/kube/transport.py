@@ -129,7 +129,7 @@ class Transport:
                 )
             answered = True
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            msg = f"{request.method} {access.server}{request.path}: {cause_of(error)}"
+            msg = f"{request.method} {access.shown}{request.path}: {cause_of(error)}"
             raise UnreachableError(msg) from error
         finally:
             if not answered:

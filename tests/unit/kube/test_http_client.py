@@ -15,7 +15,7 @@ from tests.unit.kube.kube_lab import api_server, connected, kubeconfig
 
 from nodeagent.api.node import Node, NodeList
 from nodeagent.kube import KubeClient, KubeClients, PatchKind, paths
-from nodeagent.kube.connect import ClientSettings, open_clients
+from nodeagent.kube.connect import ClientSettings, open_clients, open_connection
 from nodeagent.kube.errors import ApiError, UndecodableError, UnreachableError
 from nodeagent.kube.transport import BODY_LIMIT, impatient_socket
 
@@ -119,6 +119,27 @@ async def test_kq3_an_answer_that_does_not_come_is_given_up(tmp_path: Path) -> N
         with pytest.raises(UnreachableError, match="within 3s"):
             await clients.main.get(paths.NODES, NodeList, timeout=3)
         assert 73 <= anyio.current_time() - began < 80
+
+
+async def test_kq4_a_password_in_the_url_is_shown_to_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api_server() as api:
+        host = api.url.removeprefix("http://")
+        config = kubeconfig(tmp_path / "kubeconfig", f"http://me:sesame@{host}")
+        caplog.set_level("DEBUG")
+        async with open_connection(config) as connection:
+            await connection.clients.main.get(paths.NODES, NodeList)
+            assert api.requests[0].headers["Authorization"].startswith("Basic ")
+            assert connection.server == api.url
+    async with open_clients(config) as clients:
+        message = await unreachable(clients)
+    assert message.startswith(f"GET {api.url}/")
+    kubeconfig(config, "me:sesame@host")
+    async with open_clients(config) as clients:
+        message = await unreachable(clients)
+    assert "must be a URL" in message
+    assert "sesame" not in message + caplog.text
 
 
 async def test_kq4_a_server_that_is_away_is_unreachable(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class AccessKeeper:
         before, self.access = self.access, access
         if before is None or _identity(before) != _identity(access):
             if before is not None:
-                log.info("credentials_changed", source=self.source, server=access.server)
+                log.info("credentials_changed", source=self.source, server=access.shown)
             self.changed(access)
 
     async def _refuse(self, problem: str, files: tuple[Path, ...]) -> None:
