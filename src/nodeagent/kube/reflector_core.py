@@ -20,6 +20,9 @@ RESET_AFTER: Final = 120.0
 """Seconds without a failure after which the back-off begins anew."""
 LONGEST_RETRY_AFTER: Final = 120.0
 """Seconds: what a server asks for beyond that is not believed."""
+STEADY_WATCH: Final = 10.0
+"""A watch that was open for so long, in seconds, and then breaks is no reason to wait longer: what
+lies between cuts connections from time to time."""
 SHORT_WATCH: Final = 1.0
 """A watch that ends sooner than this, in seconds, is a failure."""
 
@@ -195,7 +198,8 @@ class ReflectorCore:
             self._watch_list = self._wanted
         match self.plan.step:
             case Step.WATCH:
-                self.plan = self._after_watch(failure, now, good=good)
+                steady = open_for is not None and open_for >= STEADY_WATCH
+                self.plan = self._after_watch(failure, now, good=good, steady=steady)
             case Step.WATCH_LIST:
                 self.plan = self._after_watch_list(failure, now)
             case Step.LIST:
@@ -203,11 +207,13 @@ class ReflectorCore:
         delay = max(self.plan.delay, min(retry_after, LONGEST_RETRY_AFTER))
         self.plan = replace(self.plan, delay=delay)
 
-    def _after_watch(self, failure: Failure, now: float, *, good: bool) -> Plan:
+    def _after_watch(self, failure: Failure, now: float, *, good: bool, steady: bool) -> Plan:
         match failure:
             case Failure.SILENT if good:
                 # Nothing says that the server is in trouble: it is asked at once.
                 return Plan(Step.WATCH, self.version)
+            case Failure.LOST if steady:
+                return Plan(Step.WATCH, self.version, delay=FIRST_DELAY)
             case Failure.LOST if good:
                 return Plan(Step.WATCH, self.version, delay=self._backoff.failed(now))
             case Failure.BUSY:

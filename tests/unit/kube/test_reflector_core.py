@@ -253,3 +253,15 @@ def test_from_any_state_a_good_server_is_followed_again(history: list[tuple[str,
             break
         core.listed("100")
     assert step(core) is Step.WATCH
+
+
+def test_wa13_a_connection_that_is_cut_now_and_then_makes_nobody_wait_longer() -> None:
+    core = watching()
+    now = 1000.0
+    for _ in range(20):
+        core.failed(Failure.LOST, now, open_for=30.0)
+        assert core.plan == Plan(Step.WATCH, "7", delay=FIRST_DELAY)
+        now += 31.0
+    core.failed(Failure.LOST, now, open_for=2.0)
+    core.failed(Failure.LOST, now, open_for=2.0)
+    assert core.plan.delay == 2 * FIRST_DELAY
