@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.testing.mounter import RecordedMounter
 from nodeagent.volumes.mounter import SystemMounter
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -24,3 +25,11 @@ def nothing_stays_mounted(request: pytest.FixtureRequest) -> Iterator[None]:
         mounter = SystemMounter()
         for point in reversed(mounter.mounts(below)):
             mounter.unmount(Path(point.path), lazy=True)
+
+
+@pytest.fixture
+def recorded_mounts(monkeypatch: pytest.MonkeyPatch) -> RecordedMounter:
+    """Mounts of agents are only written down: what is in memory lies on the disk."""
+    mounter = RecordedMounter()
+    monkeypatch.setattr("nodeagent.volumes.manager.SystemMounter", lambda: mounter)
+    return mounter

@@ -13,13 +13,19 @@ from cluster_ring import ClusterRing, bound, cluster_ring
 
 from nodeagent.api import (
     ConfigMapKeySelector,
+    ConfigMapVolumeSource,
     Container,
     EnvFromSource,
     EnvVar,
     EnvVarSource,
     LocalObjectReference,
     Pod,
+    ProjectedVolumeSource,
     SecretKeySelector,
+    ServiceAccountTokenProjection,
+    Volume,
+    VolumeMount,
+    VolumeProjection,
 )
 from nodeagent.api.env import ConfigMapEnvSource
 from nodeagent.clock import SystemClock
@@ -202,3 +208,59 @@ async def test_ob8_a_plugin_gets_a_token_of_the_account_and_its_annotations() ->
     assert dict(asked or {})["spec"]["audiences"] == ["registry"]
     store.delete("serviceaccounts", "builder")
     assert await accounts.token(pod, "registry") is None
+
+
+def colour(store: ApiStore, value: str) -> None:
+    store.edit("configmaps", "settings", lambda item: item.update(data={"color": value}))
+
+
+async def test_ob6_volumes_follow_their_objects(tmp_path: Path) -> None:
+    store = ApiStore()
+    store.create(config_map("settings", color="red"))
+    source = ConfigMapVolumeSource(name="settings", default_mode=0o644)
+    volume = Volume(name="settings", config_map=source)
+    main = Container(
+        name="main",
+        image="busybox:1.36",
+        volume_mounts=(VolumeMount(name="settings", mount_path="/settings"),),
+    )
+    pods = [make_pod(name, main, node_name="node1", volumes=(volume,)) for name in ("one", "two")]
+    async with cluster_ring(tmp_path, *pods, store=store) as node:
+        files = []
+        for name in ("one", "two"):
+            await node.api_running(name)
+            (container,) = node.containers(name, running=True)
+            paths = [m.host_path for m in container.config.mounts]
+            (path,) = (p for p in paths if p.endswith("/settings"))
+            files.append(Path(path) / "color")
+        assert [file.read_text() for file in files] == ["red", "red"]
+        for number in range(100):
+            colour(store, f"color-{number}")
+        began = anyio.current_time()
+        await node.until(lambda: [file.read_text() for file in files] == ["color-99"] * 2)
+        assert anyio.current_time() - began < 5
+
+
+@pytest.mark.usefixtures("recorded_mounts")
+async def test_ot1_a_token_reaches_its_volume(tmp_path: Path) -> None:
+    store = ApiStore()
+    account = {"name": "default", "namespace": "default"}
+    store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    part = VolumeProjection(
+        service_account_token=ServiceAccountTokenProjection(path="token", expiration_seconds=600)
+    )
+    volume = Volume(
+        name="token", projected=ProjectedVolumeSource(sources=(part,), default_mode=0o644)
+    )
+    main = Container(
+        name="main",
+        image="busybox:1.36",
+        volume_mounts=(VolumeMount(name="token", mount_path="/token"),),
+    )
+    pod = make_pod("web", main, node_name="node1", volumes=(volume,))
+    async with cluster_ring(tmp_path, pod, store=store) as node:
+        await node.api_running("web")
+        (container,) = node.containers("web", running=True)
+        (path,) = (m.host_path for m in container.config.mounts if m.host_path.endswith("/token"))
+        assert (Path(path) / "token").read_text().startswith("token-")
+        assert store.count("POST", "token") == 1

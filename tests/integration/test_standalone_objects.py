@@ -197,3 +197,83 @@ async def test_os12_what_cannot_be_had_without_a_server_is_refused(tmp_path: Pat
         await node.running("web-n1")
         (told,) = node.records("ManifestWarning")
         assert "spec.serviceAccountName: ignored: without an API server" in told.why
+
+
+VOLUMES = """apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  volumes:
+    - name: settings
+      configMap: {name: settings}
+    - name: all
+      projected:
+        sources:
+          - configMap: {name: settings, optional: true}
+          - secret: {name: login}
+  containers:
+    - name: main
+      image: busybox:1.36
+      volumeMounts:
+        - {name: settings, mountPath: /settings}
+        - {name: all, mountPath: /all}
+"""
+
+
+def mounted(node: Standalone, volume: str) -> Path:
+    """Where the pod's volume lies on the host."""
+    (container,) = node.containers("web-n1", running=True)
+    paths = [Path(m.host_path) for m in container.config.mounts]
+    return next(path for path in paths if path.name == volume)
+
+
+@pytest.mark.usefixtures("recorded_mounts")
+async def test_os2_an_edit_reaches_the_volumes_of_a_pod_that_runs(tmp_path: Path) -> None:
+    async with standalone(tmp_path, VOLUMES, SECRET) as node:
+        node.write("settings.yaml", MAP % "red")
+        await node.running("web-n1")
+        settings, everything = mounted(node, "settings"), mounted(node, "all")
+        assert (settings / "COLOR").read_text() == "red"
+        assert (everything / "password").read_text() == HIDDEN
+        (running,) = node.ids("web-n1")
+        node.write("settings.yaml", MAP % "blue")
+        began = anyio.current_time()
+        await node.until(lambda: (settings / "COLOR").read_text() == "blue")
+        await node.until(lambda: (everything / "COLOR").read_text() == "blue")
+        assert anyio.current_time() - began < 5
+        (tmp_path / "m" / "settings.yaml").unlink()
+        # The one volume may do without it, the other keeps what it has.
+        await node.until(lambda: not (everything / "COLOR").exists())
+        assert (settings / "COLOR").read_text() == "blue"
+        assert node.ids("web-n1") == [running]
+
+
+@pytest.mark.usefixtures("recorded_mounts")
+async def test_os7_a_volume_waits_for_its_object(tmp_path: Path) -> None:
+    async with standalone(tmp_path, VOLUMES) as node:
+        await node.until(node.waits_for('configmap "settings" not found'))
+        node.write("settings.yaml", MAP % "red")
+        await node.until(node.waits_for('secret "login" not found'))
+        node.write("login.yaml", SECRET)
+        await node.running("web-n1")
+
+
+@pytest.mark.usefixtures("recorded_mounts")
+async def test_os10_a_volume_is_never_a_mixture(tmp_path: Path) -> None:
+    """Two keys that say the same in each version say the same at any time."""
+    both = MAP.replace("{COLOR: %s}", "{COLOR: %s, again: %s}")
+    async with standalone(tmp_path, VOLUMES, SECRET) as node:
+        node.write("settings.yaml", both % ("color-x", "color-x"))
+        await node.running("web-n1")
+        settings = mounted(node, "settings")
+        seen: set[str] = set()
+        for number in range(100):
+            new, text = tmp_path / "m" / ".new", f"color-{number}"
+            new.write_text(both % (text, text))
+            new.replace(tmp_path / "m" / "settings.yaml")
+            await anyio.sleep(0.01)
+            version = (settings / "..data").resolve()
+            found = {(version / key).read_text() for key in ("COLOR", "again")}
+            assert len(found) == 1
+            seen |= found
+        await node.until(lambda: (settings / "COLOR").read_text() == "color-99")

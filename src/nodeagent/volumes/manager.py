@@ -33,6 +33,7 @@ from nodeagent.volumes.leftovers import (
     volumes_on_disk,
 )
 from nodeagent.volumes.mounter import Mounter, MountError, SystemMounter
+from nodeagent.volumes.objects import CLUSTER_TRUST_BUNDLE
 from nodeagent.volumes.operations import Operations, Record, nobody, say
 from nodeagent.volumes.plugin import PluginRegistry, Stage, VolumePlugin, directory_name
 from nodeagent.volumes.pod_volumes import (
@@ -260,7 +261,8 @@ class VolumeManager:
         uid, namespace = PodUID(pod.metadata.uid), pod.metadata.namespace
         for volume in pod.spec.volumes:
             for kind, name in references(volume):
-                self._followers.setdefault((namespace, kind, name), set()).add(uid)
+                where = "" if kind == CLUSTER_TRUST_BUNDLE else namespace
+                self._followers.setdefault((where, kind, name), set()).add(uid)
 
     def _kick(self, held: PodVolumes) -> None:
         """Begin what can be done now, and come back when more can be."""
