@@ -33,7 +33,8 @@ from nodeagent.clock import SystemClock
 from nodeagent.journal import Journal
 from nodeagent.kube import KubeClient
 from nodeagent.kube.connect import open_clients
-from nodeagent.kube.objects import Bad, ObjectReader, ObjectStore
+from nodeagent.kube.object_store import ObjectStore
+from nodeagent.kube.objects import Bad, ObjectReader
 from nodeagent.model import API_SOURCE, PodRuntimeStatus, PodUID, RuntimePod, Snapshot, UpdateType
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
 from nodeagent.pods.manager import PodManager

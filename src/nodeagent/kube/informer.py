@@ -11,7 +11,8 @@ from anyio.abc import TaskStatus
 
 from nodeagent.journal import Journal
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.objects import Bad, KubeObject, ObjectReader, ObjectStore, object_key
+from nodeagent.kube.object_store import ObjectStore
+from nodeagent.kube.objects import Bad, KubeObject, ObjectReader, object_key
 from nodeagent.kube.reflector import Reflected, Reflector
 from nodeagent.log import Log
 

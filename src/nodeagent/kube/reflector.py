@@ -20,11 +20,11 @@ from nodeagent.aio import jitter
 from nodeagent.journal import Journal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import ApiError, KubeError, UndecodableError, UnreachableError
+from nodeagent.kube.object_store import ObjectStore
 from nodeagent.kube.objects import (
     Bad,
     KubeObject,
     Listed,
-    ObjectStore,
     key_of,
     read_event,
     read_head,
