@@ -69,5 +69,13 @@ class ApiError(KubeError):
         return self.status == 429
 
 
+def may_be_of_connection(error: KubeError) -> bool:
+    """Whether a new connection, perhaps to another server behind the address, may do better.
+
+    Who refuses a request has understood it.
+    """
+    return not (isinstance(error, ApiError) and 400 <= error.status < 500)
+
+
 class UndecodableError(KubeError):
     """An answer with a good status is not what it should be: HTML, cut-off JSON, another kind."""

@@ -21,6 +21,7 @@ from nodeagent.api.times import format_micro_time
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.kube import ApiError, KubeClient, KubeError, paths
+from nodeagent.kube.errors import may_be_of_connection
 from nodeagent.log import Log
 
 log = Log("node")
@@ -92,7 +93,7 @@ class LeaseKeeper:
                 self._lease = await self._client.put(path, wanted, Lease, timeout=self._timeout)
             except KubeError as error:
                 self._note(error)
-                if attempt:
+                if attempt and may_be_of_connection(error):
                     self._heartbeat_failed()
                 if isinstance(error, ApiError) and error.conflict:
                     fresh = await self._ensure()

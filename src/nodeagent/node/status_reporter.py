@@ -17,6 +17,7 @@ from nodeagent.api.node import Node, NodeCondition
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.kube import ApiError, KubeClients, KubeError, paths
+from nodeagent.kube.errors import may_be_of_connection
 from nodeagent.log import Log
 from nodeagent.node.conditions import READY, find, flips
 from nodeagent.node.gather import NodeGatherer
@@ -131,7 +132,7 @@ class StatusReporter:
                 await self._report_once(attempt)
             except KubeError as problem:
                 error = problem
-                if attempt:
+                if attempt and may_be_of_connection(problem):
                     self._heartbeat_failed()
                 if isinstance(problem, ApiError) and problem.not_found:
                     self._lookup.forget()

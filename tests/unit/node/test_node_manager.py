@@ -334,6 +334,21 @@ async def test_nl6_two_failures_in_a_row_drop_the_connections() -> None:
         assert bed.client.drops == 3
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "/leases/"), ("GET", "/leases/"), ("PATCH", "/nodes/n1/status")]
+)
+async def test_nl6_np4_who_is_refused_drops_no_connection(method: str, path: str) -> None:
+    """Watches and the writing of statuses go on."""
+    bed = Bed()
+    bed.store.refuse(method, path, denied(403, "Forbidden"), times=10_000)
+    async with bed.running():
+        await anyio.sleep(2)
+        bed.world.errors.append("container runtime is down")
+        await anyio.sleep(120)
+        assert bed.client.drops == 0
+        assert bed.count(method, path) > 10
+
+
 async def test_np3_na5_addresses_are_replaced_as_a_whole() -> None:
     bed = Bed()
     async with bed.running():
