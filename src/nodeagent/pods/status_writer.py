@@ -49,6 +49,7 @@ class _Sent:
         unread: what an earlier agent told was not looked at yet.
         withheld: the API does not know yet that the pod has ended.
         deleted: the API's pod was deleted for good.
+        again_at: not before then is it asked again to delete what it said is not there.
         reply: what the server answered last, while a watch may not show it yet.
         replied_at: when that was.
         doubtful: what the server has is not known: look before the next write.
@@ -63,6 +64,7 @@ class _Sent:
     unread: bool = True
     withheld: bool = False
     deleted: bool = False
+    again_at: float = 0.0
     reply: Pod | None = None
     replied_at: float = 0.0
     doubtful: bool = False
@@ -188,6 +190,7 @@ class PodStatusWriter:
         return (
             stored.finished
             and not sent.deleted
+            and anyio.current_time() >= sent.again_at
             and target.metadata.deletion_timestamp is not None
             and is_terminal(target.status.phase)
             and not is_mirror(target)
@@ -268,8 +271,7 @@ class PodStatusWriter:
         sent.withheld = is_terminal(stored.status.phase) and not is_terminal(shown.status.phase)
         self._sent_now(uid, stored)
         if self._is_over(stored, shown, sent):
-            await self._delete(uid, shown)
-            sent.deleted = True
+            await self._delete(uid, shown, sent)
 
     def _sent_now(self, uid: PodUID, stored: VersionedStatus) -> None:
         current = self._statuses.versioned(uid)
@@ -325,7 +327,7 @@ class PodStatusWriter:
             if not before:
                 self._work.want(uid)  # else at the next comparison: nobody wins by being faster
 
-    async def _delete(self, uid: PodUID, shown: Pod) -> None:
+    async def _delete(self, uid: PodUID, shown: Pod, sent: _Sent) -> None:
         meta = shown.metadata
         path = paths.pod(meta.namespace, meta.name)
         try:
@@ -333,6 +335,12 @@ class PodStatusWriter:
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise
+            # It is gone, or the server only says so because it has just started and its
+            # admission does not know all pods yet. The watch tells which.
+            sent.again_at = anyio.current_time() + RECONCILE_PERIOD / 2
+            self._journal.record("status", "NotDeleted", uid, str(error))
+            return
+        sent.deleted = True
         self._journal.record("status", "Deleted", uid)
 
     def _label(self, uid: PodUID) -> str:

@@ -706,15 +706,33 @@ async def test_sd4_a_deletion_that_fails_is_tried_again(cluster: Cluster) -> Non
         assert not cluster.exists()
 
 
-async def test_sd1_somebody_else_was_faster(cluster: Cluster) -> None:
+async def test_sd5_somebody_else_was_faster(cluster: Cluster) -> None:
     pod = ask_to_delete(cluster, cluster.bind())
     cluster.store.refuse("DELETE", "/pods/", ApiError(404, "NotFound", "gone"))
     async with cluster.at_work():
         cluster.statuses.set(pod, FAILED)
         cluster.statuses.terminate_pod(pod)
         await cluster.settled()
+        cluster.manager.remove(pod)
         await anyio.sleep(30)
         assert cluster.count("DELETE") == 1
+
+
+@pytest.mark.parametrize(("status", "reason"), [(404, "NotFound"), (409, "Conflict")])
+async def test_sd5_a_server_that_does_not_know_the_pod_yet_is_asked_again(
+    cluster: Cluster, status: int, reason: str
+) -> None:
+    pod = ask_to_delete(cluster, cluster.bind())
+    cluster.store.refuse("DELETE", "/pods/", ApiError(status, reason, "not in my cache"))
+    async with cluster.at_work():
+        cluster.statuses.set(pod, FAILED)
+        cluster.statuses.terminate_pod(pod)
+        await cluster.settled()
+        assert cluster.exists()
+        cluster.watch_all()
+        await anyio.sleep(15)
+        assert cluster.count("DELETE") == 2
+        assert not cluster.exists()
 
 
 # -- static pods remember --------------------------------------------------------------------
