@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -77,6 +77,8 @@ class Parts:
     checks: HealthChecks
     journal: Journal
     registry: CollectorRegistry
+    open_api: Callable[[AsyncExitStack], Awaitable[int]] | None = None
+    """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)
     left_running: tuple[PodUID, ...] = ()
     """Pods that did not stop in time when the agent ended."""
@@ -153,12 +155,14 @@ class Parts:
         if config.healthz_port:
             app = health_app(self.checks, self.registry, self.journal, config.effective_node_name)
             wanted.append(("healthz", app, config.healthz_bind_address, config.healthz_port))
-        if config.read_only_port:
-            app = read_only_app(pods)
-            wanted.append(("read-only", app, config.read_only_address, config.read_only_port))
+        if config.read_only_port and config.enable_server:
+            app, address = read_only_app(pods), config.effective_read_only_address
+            wanted.append(("read-only", app, address, config.read_only_port))
         for name, app, address, port in wanted:
             try:
                 listener = await stack.enter_async_context(HttpListener(name, app, address, port))
             except OSError as error:
                 raise StartError(error.strerror or str(error)) from error
             self.ports[name] = listener.port
+        if self.open_api is not None:
+            self.ports["api"] = await self.open_api(stack)

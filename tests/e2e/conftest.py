@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.e2e.cluster.address import node_address
 from tests.e2e.cluster.control_plane import ControlPlane, open_control_plane
 from tests.e2e.cluster.node import ClusterNode
 from tests.e2e.lab.agent import Agent
@@ -61,3 +62,10 @@ def node(node_of_module: ClusterNode, lab: Lab) -> Iterator[ClusterNode]:
     yield node_of_module
     node_of_module.revive()
     node_of_module.clear()
+
+
+@pytest.fixture(scope="session")
+def address(lab_session: Lab) -> Iterator[str]:
+    """An address of this machine that nodes can be reached under."""
+    with node_address(lab_session.network.subnet) as address:
+        yield address

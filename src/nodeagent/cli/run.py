@@ -18,6 +18,7 @@ from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.node_options import node_options
 from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size, Verbosity
+from nodeagent.cli.server_options import server_options
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
@@ -33,7 +34,6 @@ _FLAG_OF: Final[Mapping[str, str]] = {
     "static_pod_url": "manifest-url",
     "static_pod_url_header": "manifest-url-header",
     "node_name": "hostname-override",
-    "read_only_address": "address",
     "registry_pull_qps": "registry-qps",
     "event_record_qps": "event-qps",
     "image_gc_high_threshold_percent": "image-gc-high-threshold",
@@ -103,13 +103,6 @@ def flag_of(field: str) -> str:
 @click.option("--healthz-port", default=10248, show_default=True, type=Port(), help="0: none.")
 @click.option("--healthz-bind-address", default="127.0.0.1", show_default=True)
 @click.option("--read-only-port", default=0, show_default=True, type=Port(), help="0: none.")
-@click.option(
-    "--address",
-    "read_only_address",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address of the read-only port.",
-)
 @click.option("--file-check-frequency", default="20s", show_default=True, type=Duration())
 @click.option("--http-check-frequency", default="20s", show_default=True, type=Duration())
 @click.option("--sync-frequency", default="1m", show_default=True, type=Duration())
@@ -144,6 +137,7 @@ def flag_of(field: str) -> str:
 @cluster_options
 @garbage_options
 @node_options
+@server_options
 @click.option(
     "--container-log-max-size",
     default="10Mi",
@@ -295,7 +289,7 @@ def welcome_text(config: AgentConfig) -> str:
     )
     paths = ", ".join(str(p) for p in config.manifest_paths)
     healthz = _host_port(config.healthz_bind_address, config.healthz_port)
-    read_only = _host_port(config.read_only_address, config.read_only_port)
+    read_only = _host_port(config.effective_read_only_address, config.read_only_port)
     tries = []
     if config.healthz_port:
         tries.append(f"curl '{healthz}/healthz?verbose'")

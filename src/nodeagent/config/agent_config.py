@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.config.errors import ConfigError
-from nodeagent.config.node_options import NodeOptions
+from nodeagent.config.server_options import ServerOptions
 from nodeagent.urls import shown_url, url_fault
 
 DEFAULT_ENDPOINT: Final = "unix:///run/containerd/containerd.sock"
@@ -47,11 +47,11 @@ def default_node_name() -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentConfig(NodeOptions):
+class AgentConfig(ServerOptions):
     """Everything a :class:`nodeagent.NodeAgent` needs to know.
 
     What concerns a cluster is described in :class:`ClusterSettings`, what its Node object says
-    in :class:`NodeOptions`.
+    in :class:`NodeOptions`, how the kubelet's API is served in :class:`ServerOptions`.
 
     Attributes:
         static_pod_path: a manifest directory or file, or several of them.
@@ -68,7 +68,7 @@ class AgentConfig(NodeOptions):
         healthz_port: port of healthz, metrics and the journal; 0 opens none.
         healthz_bind_address: address of that port.
         read_only_port: port of ``/pods``; 0 opens none.
-        read_only_address: address of that port.
+        read_only_address: address of that port; "" means ``address``, or loopback.
         file_check_frequency: seconds between full rescans of manifests.
         http_check_frequency: seconds between two requests of the manifest URL.
         sync_frequency: seconds between two syncs of a pod at rest.
@@ -129,7 +129,7 @@ class AgentConfig(NodeOptions):
     healthz_port: int = 0
     healthz_bind_address: str = "127.0.0.1"
     read_only_port: int = 0
-    read_only_address: str = "127.0.0.1"
+    read_only_address: str = ""
     file_check_frequency: float = 20.0
     http_check_frequency: float = 20.0
     sync_frequency: float = 60.0
@@ -186,10 +186,12 @@ class AgentConfig(NodeOptions):
         self._check_garbage()
         self._check_logs()
         self._check_node()
+        self._check_server()
         # An empty bind address would mean every address of the machine.
-        for name in ("healthz_bind_address", "read_only_address"):
+        for name in ("healthz_bind_address", "effective_read_only_address"):
             value = getattr(self, name)
             if not _is_ip(value):
+                name = name.removeprefix("effective_")  # noqa: PLW2901
                 raise ConfigError(name, value, "must be an IP address")
         for server in self.cluster_dns:
             if not _is_ip(server):
@@ -209,6 +211,10 @@ class AgentConfig(NodeOptions):
                 raise ConfigError(name, value, "must be a port between 1 and 65535, or 0 for none")
         if self.healthz_port and self.healthz_port == self.read_only_port:
             raise ConfigError("read_only_port", self.read_only_port, "is the healthz port already")
+        for name in ("healthz_port", "read_only_port"):
+            if self.port and self.port == getattr(self, name):
+                other = name.replace("_", "-").removesuffix("-port")
+                raise ConfigError("port", self.port, f"is the {other} port already")
         for name in (
             "file_check_frequency",
             "http_check_frequency",
@@ -338,6 +344,11 @@ class AgentConfig(NodeOptions):
         if self.container_runtime_endpoint not in _EMBEDDED:
             return ""
         return self.container_runtime_endpoint.partition(":")[2] or "process"
+
+    @property
+    def effective_read_only_address(self) -> str:
+        """Where the read-only port is bound to."""
+        return self.read_only_address or self.address or "127.0.0.1"
 
     @property
     def certificates_dir(self) -> Path:

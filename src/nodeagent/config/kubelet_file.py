@@ -25,8 +25,9 @@ from nodeagent.config.node_options import DEFAULT_EVICTION_HARD
 from nodeagent.duration import format_duration, parse_duration
 
 MAX_VERBOSITY: Final = 10
-_API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
-_DURATIONS: Final = (
+API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
+KIND: Final = "KubeletConfiguration"
+DURATIONS: Final = (
     "http_check_frequency",
     "file_check_frequency",
     "sync_frequency",
@@ -36,18 +37,74 @@ _DURATIONS: Final = (
     "container_log_monitor_interval",
     "node_status_update_frequency",
     "node_status_report_frequency",
+    "authentication_token_webhook_cache_ttl",
+    "authorization_webhook_cache_authorized_ttl",
+    "authorization_webhook_cache_unauthorized_ttl",
 )
+NESTED: Final = {
+    "client_ca_file": "authentication.x509.clientCAFile",
+    "anonymous_auth": "authentication.anonymous.enabled",
+    "authentication_token_webhook": "authentication.webhook.enabled",
+    "authentication_token_webhook_cache_ttl": "authentication.webhook.cacheTTL",
+    "authorization_mode": "authorization.mode",
+    "authorization_webhook_cache_authorized_ttl": "authorization.webhook.cacheAuthorizedTTL",
+    "authorization_webhook_cache_unauthorized_ttl": "authorization.webhook.cacheUnauthorizedTTL",
+}
+"""Settings that stand inside other fields, and where."""
 _SIZES: Final = ("container_log_max_size",)
-_PATHS: Final = ("static_pod_path", "pod_logs_dir", "resolv_conf")
-_RENAMED: Final = {"address": "read_only_address"}
-"""Fields whose setting has another name."""
+_PATHS: Final = (
+    "static_pod_path",
+    "pod_logs_dir",
+    "resolv_conf",
+    "tls_cert_file",
+    "tls_private_key_file",
+    "client_ca_file",
+)
+NO_SETTINGS: Final = (
+    "api_version",
+    "kind",
+    "logging",
+    "merge_default_eviction_settings",
+    "authentication",
+    "authorization",
+)
 _TOGETHER: Final = (
     ("serialize_image_pulls", "max_parallel_image_pulls"),
     ("image_pull_credentials_verification_policy", "preloaded_images_verification_allowlist"),
     ("image_gc_high_threshold_percent", "image_gc_low_threshold_percent"),
     ("image_minimum_gc_age", "image_maximum_gc_age"),
+    ("tls_cert_file", "tls_private_key_file"),
 )
 """Settings that limit each other."""
+
+
+class _X509(msgspec.Struct, frozen=True, rename="camel"):
+    client_ca_file: str = msgspec.field(name="clientCAFile", default="")
+
+
+class _TokenWebhook(msgspec.Struct, frozen=True, rename="camel"):
+    enabled: bool | None = None
+    cache_ttl: str = msgspec.field(name="cacheTTL", default="")
+
+
+class _Anonymous(msgspec.Struct, frozen=True, rename="camel"):
+    enabled: bool | None = None
+
+
+class _Authentication(msgspec.Struct, frozen=True, rename="camel"):
+    x509: _X509 = _X509()
+    webhook: _TokenWebhook = _TokenWebhook()
+    anonymous: _Anonymous = _Anonymous()
+
+
+class _AccessWebhook(msgspec.Struct, frozen=True, rename="camel"):
+    cache_authorized_ttl: str = msgspec.field(name="cacheAuthorizedTTL", default="")
+    cache_unauthorized_ttl: str = msgspec.field(name="cacheUnauthorizedTTL", default="")
+
+
+class _Authorization(msgspec.Struct, frozen=True, rename="camel"):
+    mode: str = ""
+    webhook: _AccessWebhook = _AccessWebhook()
 
 
 class _Logging(msgspec.Struct, frozen=True, rename="camel"):
@@ -126,6 +183,17 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     make_iptables_util_chains: bool | None = msgspec.field(
         name="makeIPTablesUtilChains", default=None
     )
+    enable_server: bool | None = None
+    port: int | None = None
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    tls_cipher_suites: tuple[str, ...] = ()
+    tls_min_version: str = ""
+    authentication: _Authentication = _Authentication()
+    authorization: _Authorization = _Authorization()
+    enable_debugging_handlers: bool | None = None
+    enable_system_log_handler: bool | None = None
+    enable_profiling_handler: bool | None = None
     logging: _Logging = _Logging()
 
 
@@ -168,23 +236,23 @@ def _remark(warning: str) -> str:
 
 
 def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
-    if file.kind != "KubeletConfiguration" or file.api_version != _API_VERSION:
-        allowed = f"must be kind KubeletConfiguration of apiVersion {_API_VERSION}"
+    if file.kind != KIND or file.api_version != API_VERSION:
+        allowed = f"must be kind {KIND} of apiVersion {API_VERSION}"
         raise ConfigError("config", path, allowed)
     settings = {
         name: value
         for name in KubeletConfiguration.__struct_fields__
-        if name not in ("api_version", "kind", "logging", "merge_default_eviction_settings")
+        if name not in NO_SETTINGS
         and ((value := getattr(file, name)) not in (None, "", ()) or _empty_counts(name, value))
-    }
-    for name in _DURATIONS:
+    } | _of_requests(file.authentication, file.authorization)
+    for name in DURATIONS:
         if name in settings:
             settings[name] = _duration(path, name, settings[name])
             if settings[name] == 0:
                 del settings[name]
     if updated := settings.get("node_status_update_frequency"):
         settings.setdefault("node_status_report_frequency", updated)
-    for name in ("node_lease_duration_seconds", "max_pods"):
+    for name in ("node_lease_duration_seconds", "max_pods", "port"):
         if settings.get(name) == 0:
             del settings[name]
     for name in _SIZES:
@@ -199,9 +267,22 @@ def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
         settings["static_pod_url_header"] = tuple(pairs)
     if file.merge_default_eviction_settings and file.eviction_hard is not None:
         settings["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **file.eviction_hard}
-    settings = {_RENAMED.get(name, name): value for name, value in settings.items()}
     _check(path, settings)
     return settings | _logging(path, file.logging)
+
+
+def _of_requests(who: _Authentication, what: _Authorization) -> dict[str, Any]:
+    """The settings that say who may ask, as far as they are given."""
+    found = {
+        "client_ca_file": who.x509.client_ca_file,
+        "anonymous_auth": who.anonymous.enabled,
+        "authentication_token_webhook": who.webhook.enabled,
+        "authentication_token_webhook_cache_ttl": who.webhook.cache_ttl,
+        "authorization_mode": what.mode,
+        "authorization_webhook_cache_authorized_ttl": what.webhook.cache_authorized_ttl,
+        "authorization_webhook_cache_unauthorized_ttl": what.webhook.cache_unauthorized_ttl,
+    }
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def _empty_counts(name: str, value: object) -> bool:
@@ -237,9 +318,8 @@ def _check(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _field(name: str) -> str:
-    original = {new: old for old, new in _RENAMED.items()}.get(name, name)
     encoded = {f.name: f.encode_name for f in msgspec.structs.fields(KubeletConfiguration)}
-    return encoded[original]
+    return NESTED.get(name) or encoded[name]
 
 
 def _logging(path: Path, logging: _Logging) -> dict[str, Any]:

@@ -33,14 +33,24 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, method: str, target: str, headers: Mapping[str, str] = _NO_HEADERS) -> Request:
-        """The request for a target as it stands in a request line."""
+    def of(
+        cls,
+        method: str,
+        target: str,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        most_parameters: int = 100,
+    ) -> Request:
+        """The request for a target as it stands in a request line.
+
+        Raises:
+            ValueError: the query has more parameters than that.
+        """
         if not target.startswith("/"):
             # A proxy's form, http://host/path: what follows the host counts.
             rest = target.partition("://")[2].partition("/")[2]
             target = "/" + rest
         path, _, query = target.partition("#")[0].partition("?")
-        pairs = tuple(parse_qsl(query, keep_blank_values=True, max_num_fields=100))
+        pairs = tuple(parse_qsl(query, keep_blank_values=True, max_num_fields=most_parameters))
         return cls(method, unquote(path), pairs, headers)
 
     def value(self, name: str) -> str:
@@ -84,6 +94,11 @@ class App:
     def get_item(self, parent: str, handler: ItemHandler) -> None:
         """Have all paths one step below ``parent`` answered; the handler is given the step."""
         self._items[parent.rstrip("/")] = handler
+
+    def knows(self, path: str) -> bool:
+        """Whether there is a handler for a path."""
+        parent, _, item = path.rpartition("/")
+        return path in self._exact or (bool(item) and parent in self._items)
 
     async def answer(self, request: Request) -> Response:
         """The answer to a request; whatever the handler raises comes out."""

@@ -18,7 +18,12 @@ log = Log("server")
 
 _SHUTDOWN_SECONDS: Final = 2.0
 _MOST_CONNECTIONS: Final = 256
-_ADDRESS_FLAGS: Final = {"healthz": "--healthz-bind-address", "read-only": "--address"}
+_ADDRESS_FLAGS: Final = {
+    "healthz": "--healthz-bind-address",
+    "read-only": "--address",
+    "api": "--address",
+}
+_PORT_FLAGS: Final = {"api": "--port"}
 _NO_ADDRESS: Final = "could not bind on any address"
 """What asyncio says since Python 3.13, without a number, for an address that nobody has here."""
 
@@ -27,13 +32,14 @@ def bind_error(name: str, address: str, port: int, error: OSError) -> str:
     """One line that says why a listener could not open, and what to do."""
     host = f"[{address}]" if ":" in address else address
     where = f"{name} cannot listen on {host}:{port}"
+    port_flag = _PORT_FLAGS.get(name, f"--{name}-port")
     if error.errno == errno.EADDRINUSE:
         return (
             f"{where}: the port is taken, perhaps by another agent or a kubelet. "
-            f"Choose another one with --{name}-port, or 0 for none"
+            f"Choose another one with {port_flag}, or 0 for none"
         )
     if error.errno == errno.EACCES:
-        return f"{where}: not permitted. Choose a port above 1023 with --{name}-port"
+        return f"{where}: not permitted. Choose a port above 1023 with {port_flag}"
     if error.errno == errno.EADDRNOTAVAIL or str(error).startswith(_NO_ADDRESS):
         flag = _ADDRESS_FLAGS.get(name, "its address flag")
         return f"{where}: this machine does not have the address. Choose another one with {flag}"

@@ -25,6 +25,7 @@ from nodeagent.node.metrics import NodeMetrics
 from nodeagent.node.pod_cidr import PodCidr, StandalonePodCidr
 from nodeagent.node.registering import initial_node
 from nodeagent.pleg import Pleg
+from nodeagent.wiring.server import api_port
 from nodeagent.wiring.storage import Storage
 
 
@@ -76,7 +77,7 @@ def node_manager(link: ClusterLink, lookup: NodeLookup, side: NodeSide) -> NodeM
     """Who registers the node, reports its status and renews its lease."""
     return NodeManager(
         link.clients,
-        node_gatherer(side),
+        node_gatherer(link, side),
         lookup,
         events=side.events,
         clock=side.clock,
@@ -99,7 +100,7 @@ def node_services(link: ClusterLink | None, side: NodeSide) -> tuple[Service, ..
     return ()
 
 
-def node_gatherer(side: NodeSide) -> NodeGatherer:
+def node_gatherer(link: ClusterLink, side: NodeSide) -> NodeGatherer:
     """Who looks at all that a node's status is made of."""
     state, pleg = side.state, side.pleg
 
@@ -125,4 +126,5 @@ def node_gatherer(side: NodeSide) -> NodeGatherer:
         storage_error=lambda: "" if storage is None else storage.node.error,
     )
     name = side.config.effective_node_name
-    return NodeGatherer(name, side.config, side.machine, side.runtime_name, inputs)
+    port = api_port(side.config, link)
+    return NodeGatherer(name, side.config, side.machine, side.runtime_name, inputs, port=port)

@@ -21,7 +21,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
-from nodeagent.model import API_SOURCE, ContainerID, ContainerState, PodUID, ProbeKind
+from nodeagent.model import API_SOURCE, ContainerID, ContainerState, PodUID, ProbeKind, RuntimePod
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
 from nodeagent.node.machine import MachineInfo
 from nodeagent.objects import StandaloneObjects
@@ -62,6 +62,7 @@ from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_ob
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
+from nodeagent.wiring.server import ServerSide, api_opener
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 from nodeagent.wiring.storage import build_storage
 from nodeagent.wiring.volumes import PodFacts, make_volumes
@@ -353,6 +354,22 @@ def build_parts(
         health_limit=max(2 * config.sync_frequency, 300.0),
         journal=journal,
     )
+    checks = health_checks(
+        loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster
+    )
+    server_side = ServerSide(
+        config=config,
+        manager=manager,
+        statuses=statuses,
+        cache=cache,
+        runtime=runtime,
+        checks=checks,
+        journal=journal,
+        registry=registry,
+        clock=clock,
+        addresses=(*config.node_ips, node_address),
+        list_pods=partial(_runtime_pods, lister),
+    )
     return Parts(
         config=config,
         channels=channels,
@@ -379,12 +396,15 @@ def build_parts(
         checkpoint=checkpoint,
         beside=node_services(link, node_side),
         cluster=cluster,
-        checks=health_checks(
-            loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster
-        ),
+        checks=checks,
         journal=journal,
         registry=registry,
+        open_api=api_opener(server_side, link),
     )
+
+
+async def _runtime_pods(lister: PodLister) -> list[RuntimePod]:
+    return list((await lister.list_pods()).values())
 
 
 def _has_ended(cache: PodCache, uid: PodUID, container_id: ContainerID) -> bool:

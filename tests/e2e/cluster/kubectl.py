@@ -3,10 +3,13 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.cluster import assets
+from tests.e2e.cluster.terminal import Terminal, in_terminal
 
 Json = dict[str, Any]
 
@@ -46,6 +49,36 @@ class Kubectl:
         if done.returncode:
             raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
+
+    def outcome(
+        self, *words: str, said: bytes = b"", timeout: float = 60
+    ) -> subprocess.CompletedProcess[bytes]:
+        """What it prints, as bytes, and its exit code; ``said`` is its standard input."""
+        return subprocess.run(
+            [self._binary, *words],
+            check=False,
+            capture_output=True,
+            input=said,
+            env=self._environment,
+            timeout=timeout,
+        )
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that goes on, with pipes; it is ended on leaving."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [self._binary, *words], stdin=pipe, stdout=pipe, stderr=pipe, env=self._environment
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def in_terminal(self, *words: str) -> AbstractContextManager[Terminal]:
+        """A command in a terminal."""
+        return in_terminal([self._binary, *words], {**self._environment, "TERM": "dumb"})
 
     def json(self, *words: str) -> Json:
         """An object as JSON."""

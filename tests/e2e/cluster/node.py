@@ -27,10 +27,12 @@ class ClusterNode(Agent):
     ) -> None:
         # The firewall of the machine that tests run on is left alone.
         own = [f"--hostname-override={name}", "--make-iptables-util-chains=false"]
+        own.append("--port=0")  # several nodes share this machine
         if not any(flag.startswith("--kubeconfig=") for flag in flags):
             own.append(f"--kubeconfig={plane.node_kubeconfig(base / 'node.kubeconfig', name)}")
         super().__init__(base, endpoint, *own, *flags)
         self.name = name
+        self.api_port = 0
         self.plane = plane
         self.path: Final = f"/api/v1/nodes/{name}"
 

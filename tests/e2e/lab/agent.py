@@ -36,6 +36,7 @@ class Agent:
         self._flags = flags
         self._healthz_port = free_port()
         self._read_only_port = free_port()
+        self.read_only_host = "127.0.0.1"
         self._process: subprocess.Popen[bytes] | None = None
         self.manifests.mkdir()
 
@@ -119,7 +120,8 @@ class Agent:
 
     def pods(self) -> list[PodView]:
         """All pods of the read-only port; raises OSError while nothing listens there."""
-        items = json.loads(self._get(self._read_only_port, "/pods")).get("items") or []
+        host = self.read_only_host
+        items = json.loads(self._get(self._read_only_port, "/pods", host)).get("items") or []
         return [pod_view(item) for item in items]
 
     def pod(self, name: str) -> PodView | None:
@@ -195,8 +197,8 @@ class Agent:
         directory = self.logs_dir / f"default_{pod.name}_{pod.uid}" / container
         return directory / f"{attempt}.log"
 
-    def _get(self, port: int, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    def _get(self, port: int, path: str, host: str = "127.0.0.1") -> str:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
             return bytes(answer.read()).decode()
 
     def _until(self, what: str, look: Callable[[], T | None], *, timeout: float = 60) -> T:

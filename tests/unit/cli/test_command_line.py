@@ -120,7 +120,7 @@ def test_anything_else_is_no_boolean(given: str) -> None:
 def test_every_flag_sets_a_setting_under_the_kubelets_name() -> None:
     assert flag_of("static_pod_path") == "--pod-manifest-path"
     assert flag_of("node_name") == "--hostname-override"
-    assert flag_of("read_only_address") == "--address"
+    assert flag_of("address") == "--address"
     assert flag_of("healthz_bind_address") == "--healthz-bind-address"
     settings = {field.name for field in fields(AgentConfig)}
     flags = {opt for p in app.cli.commands["run"].params for opt in p.opts}
@@ -153,7 +153,10 @@ def test_every_flag_sets_a_setting_under_the_kubelets_name() -> None:
 def test_without_flags_the_defaults_are_the_kubelets(served: Served) -> None:
     assert app.invoke(["run"]) == 0
     assert served.config == AgentConfig(
-        healthz_port=10248, root_dir="/var/lib/kubelet", pod_logs_dir="/var/log/pods"
+        healthz_port=10248,
+        port=10250,
+        root_dir="/var/lib/kubelet",
+        pod_logs_dir="/var/log/pods",
     )
 
 
@@ -193,7 +196,8 @@ def test_every_flag_reaches_its_setting(served: Served) -> None:
         healthz_port=1,
         healthz_bind_address="127.0.0.2",
         read_only_port=2,
-        read_only_address="127.0.0.3",
+        address="127.0.0.3",
+        port=10250,
         file_check_frequency=5.0,
         sync_frequency=90.0,
         runtime_request_timeout=3.0,

@@ -22,6 +22,7 @@ from nodeagent.config import (
     default_node_name,
 )
 from nodeagent.config.agent_config import VERIFICATION_POLICIES
+from nodeagent.config.server_options import ServerOptions
 
 
 def test_the_defaults_are_the_kubelets_and_nothing_listens() -> None:
@@ -29,7 +30,8 @@ def test_the_defaults_are_the_kubelets_and_nothing_listens() -> None:
     assert config.container_runtime_endpoint == DEFAULT_ENDPOINT
     assert DEFAULT_ENDPOINT == "unix:///run/containerd/containerd.sock"
     assert (config.healthz_port, config.read_only_port) == (0, 0)
-    assert (config.healthz_bind_address, config.read_only_address) == ("127.0.0.1", "127.0.0.1")
+    bound = (config.healthz_bind_address, config.effective_read_only_address)
+    assert bound == ("127.0.0.1", "127.0.0.1")
     assert (config.file_check_frequency, config.sync_frequency) == (20.0, 60.0)
     assert (config.housekeeping_period, config.relist_period) == (2.0, 1.0)
     assert (config.relist_threshold, config.runtime_request_timeout) == (180.0, 120.0)
@@ -156,7 +158,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("node_ip", "10.0.0.1/24", "must be an IP address, or one of each family"),
     ("healthz_bind_address", "localhost", "must be an IP address"),
     ("healthz_bind_address", "", "must be an IP address"),
-    ("read_only_address", "", "must be an IP address"),
+    ("read_only_address", "localhost", "must be an IP address"),
     ("root_dir", "", "must be a directory"),
     (
         "embedded_scenario",
@@ -355,7 +357,7 @@ def test_a_link_is_kept_as_it_is_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    classes = (AgentConfig, ClusterSettings, NodeOptions)
+    classes = (AgentConfig, ClusterSettings, NodeOptions, ServerOptions)
     text = "".join(inspect.cleandoc(c.__doc__ or "") for c in classes)
     for field in dataclasses.fields(AgentConfig):
         assert f"\n    {field.name}: " in text

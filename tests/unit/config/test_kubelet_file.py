@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.api.node import Taint
 from nodeagent.config import AgentConfig, ConfigError, KubeletConfiguration, load_kubelet_file
-from nodeagent.config.kubelet_file import LoadedFile
+from nodeagent.config.kubelet_file import NESTED, NO_SETTINGS, LoadedFile
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
@@ -87,6 +87,22 @@ evictionHard: {memory.available: 1Gi}
 makeIPTablesUtilChains: false
 enableControllerAttachDetach: false
 localStorageCapacityIsolation: false
+enableServer: false
+port: 10251
+tlsCertFile: /pki/served.crt
+tlsPrivateKeyFile: served.key
+tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
+tlsMinVersion: VersionTLS13
+authentication:
+  x509: {clientCAFile: ca.crt}
+  webhook: {enabled: false, cacheTTL: 1m}
+  anonymous: {enabled: true}
+authorization:
+  mode: AlwaysAllow
+  webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 3s}
+enableDebuggingHandlers: false
+enableSystemLogHandler: false
+enableProfilingHandler: false
 logging: {format: json, verbosity: 4}
 """,
     )
@@ -102,7 +118,7 @@ logging: {format: json, verbosity: 4}
         "healthz_port": 1,
         "healthz_bind_address": "127.0.0.2",
         "read_only_port": 2,
-        "read_only_address": "127.0.0.3",
+        "address": "127.0.0.3",
         "file_check_frequency": 5.0,
         "sync_frequency": 90.0,
         "runtime_request_timeout": 0.5,
@@ -148,14 +164,29 @@ logging: {format: json, verbosity: 4}
         "make_iptables_util_chains": False,
         "enable_controller_attach_detach": False,
         "local_storage_capacity_isolation": False,
+        "enable_server": False,
+        "port": 10251,
+        "tls_cert_file": Path("/pki/served.crt"),
+        "tls_private_key_file": tmp_path / "served.key",
+        "tls_cipher_suites": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",),
+        "tls_min_version": "VersionTLS13",
+        "client_ca_file": tmp_path / "ca.crt",
+        "authentication_token_webhook": False,
+        "authentication_token_webhook_cache_ttl": 60.0,
+        "anonymous_auth": True,
+        "authorization_mode": "AlwaysAllow",
+        "authorization_webhook_cache_authorized_ttl": 120.0,
+        "authorization_webhook_cache_unauthorized_ttl": 3.0,
+        "enable_debugging_handlers": False,
+        "enable_system_log_handler": False,
+        "enable_profiling_handler": False,
         "logging_format": "json",
         "verbosity": 4,
     }
     known = {n for n in loaded.settings if n not in ("logging_format", "verbosity")}
     AgentConfig(**{name: loaded.settings[name] for name in known})
-    acted_on = set(KubeletConfiguration.__struct_fields__) - {"api_version", "kind", "logging"}
-    acted_on.remove("merge_default_eviction_settings")
-    assert len(known) == len(acted_on)
+    acted_on = set(KubeletConfiguration.__struct_fields__) - set(NO_SETTINGS)
+    assert len(known) == len(acted_on) + len(NESTED)
 
 
 def test_an_empty_configuration_sets_nothing(tmp_path: Path) -> None:
@@ -180,6 +211,8 @@ syncFrequency: 0s
 """,
     )
     assert loaded.settings == {
+        "anonymous_auth": False,
+        "authentication_token_webhook": True,
         "cluster_dns": ("10.96.0.10",),
         "healthz_bind_address": "127.0.0.1",
         "healthz_port": 10248,
@@ -189,7 +222,6 @@ syncFrequency: 0s
     }
     told = "\n".join(loaded.warnings)
     for field in (
-        "authentication",
         "cpuManagerReconcilePeriod",
         "logging.flushFrequency",
         "logging.options",

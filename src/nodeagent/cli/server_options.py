@@ -1,0 +1,110 @@
+"""Flags that say how the agent serves the kubelet's API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from nodeagent.cli.params import Boolean, Duration, Port
+from nodeagent.config.server_options import AUTHORIZATION_MODES
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _suites(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...] | str
+) -> tuple[str, ...]:
+    given = (value,) if isinstance(value, str) else value
+    return tuple(filter(None, (part.strip() for text in given for part in text.split(","))))
+
+
+def _boolean(flag: str, name: str, default: str, text: str) -> Callable[[F], F]:
+    return click.option(
+        flag,
+        name,
+        is_flag=False,
+        flag_value="true",
+        default=default,
+        show_default=True,
+        type=Boolean(),
+        help=text,
+    )
+
+
+_OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
+    _boolean("--enable-server", "enable_server", "true", "Serve the API and the read-only port."),
+    click.option(
+        "--port",
+        default=10250,
+        show_default=True,
+        type=Port(),
+        help="Of the API, with --kubeconfig or --client-ca-file; 0: none.",
+    ),
+    click.option(
+        "--address",
+        default="",
+        help="Address of the API port (default: all) and the read-only port (default: loopback).",
+    ),
+    click.option("--tls-cert-file", default="", help="Certificate of the API port, with chain."),
+    click.option("--tls-private-key-file", default="", help="Its key."),
+    click.option(
+        "--tls-cipher-suites",
+        multiple=True,
+        callback=_suites,
+        help="Cipher suites up to TLS 1.2, with commas between.",
+    ),
+    click.option("--tls-min-version", default="", help="Default: VersionTLS12."),
+    click.option("--client-ca-file", default="", help="Who signs the certificates of clients."),
+    _boolean(
+        "--anonymous-auth", "anonymous_auth", "false", "Take requests that say nothing of who asks."
+    ),
+    _boolean(
+        "--authentication-token-webhook",
+        "authentication_token_webhook",
+        "true",
+        "Ask the API server about bearer tokens.",
+    ),
+    click.option(
+        "--authentication-token-webhook-cache-ttl",
+        default="2m",
+        show_default=True,
+        type=Duration(),
+        help="How long its answer is good for.",
+    ),
+    click.option(
+        "--authorization-mode",
+        default="Webhook",
+        show_default=True,
+        type=click.Choice(AUTHORIZATION_MODES),
+        help="Who may do what: as the API server says, or everybody everything.",
+    ),
+    click.option(
+        "--authorization-webhook-cache-authorized-ttl",
+        default="5m",
+        show_default=True,
+        type=Duration(),
+        help="How long its yes is good for.",
+    ),
+    click.option(
+        "--authorization-webhook-cache-unauthorized-ttl",
+        default="30s",
+        show_default=True,
+        type=Duration(),
+        help="How long its no is good for.",
+    ),
+    _boolean(
+        "--enable-debugging-handlers",
+        "enable_debugging_handlers",
+        "true",
+        "Serve logs, exec, attach, port-forward and the like.",
+    ),
+)
+
+
+def server_options(command: F) -> F:
+    """Give a command these flags."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,125 @@
+"""One request of a client and the ways to answer it, over aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+from nodeagent.server.app import Request, Response
+from nodeagent.server.kubelet.splice import splice
+from nodeagent.server.kubelet.upgrade import Upgraded
+
+LONGEST: Final = 4 * 3600.0
+"""Seconds that any answer may take; streams that were upgraded have no such end."""
+SERVER: Final = "nodeagent"
+_SAFE: Final[Mapping[str, str]] = {"Server": SERVER, "X-Content-Type-Options": "nosniff"}
+
+
+class Connection(web.RequestHandler):
+    """A client's connection; what it waits for ends when it goes."""
+
+    def __init__(self, server: web.Server, *, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
+        super().__init__(server, loop=loop, **how)
+        self.scope: anyio.CancelScope | None = None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        if self.scope is not None:
+            self.scope.cancel()
+
+
+class _Given(web.StreamResponse):
+    """An answer that was given already, by other means than aiohttp's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.force_close()
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        return
+
+
+class Exchange:
+    """A request, and what answers it.
+
+    Args:
+        request: what is asked, ready to use.
+        raw: aiohttp's view of it.
+
+    Attributes:
+        request: see Args.
+    """
+
+    def __init__(self, request: Request, raw: web.BaseRequest) -> None:
+        self.request = request
+        self._raw = raw
+        self._stream: web.StreamResponse | None = None
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The client's certificate, verified; None without one."""
+        found: Mapping[str, Any] | None = self._raw.get_extra_info("peercert")
+        return found or None
+
+    async def write(self, data: bytes) -> None:
+        """Begin or go on with an answer whose length is not known before its end."""
+        if self._stream is None:
+            stream = web.StreamResponse(headers={**_SAFE, "Content-Type": "text/plain"})
+            stream.enable_chunked_encoding()
+            self._stream = stream
+            await stream.prepare(self._raw)
+        if data:
+            await self._stream.write(data)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of the answer is on its way."""
+        return self._stream is not None
+
+    async def end(self) -> web.StreamResponse:
+        """End an answer that was written in parts."""
+        await self.write(b"")
+        assert self._stream is not None
+        await self._stream.write_eof()
+        return self._stream
+
+    def cut(self) -> web.StreamResponse:
+        """Break an answer off: the client must not take it for a whole one."""
+        if (transport := self._raw.transport) is not None:
+            transport.abort()
+        return _Given()
+
+    def plain(self, response: Response) -> web.Response:
+        """A whole answer."""
+        headers = {"Content-Type": response.content_type, **_SAFE, **response.headers}
+        found = web.Response(status=response.status, body=response.body, headers=headers)
+        if response.status in (400, 401, 413):
+            found.force_close()
+        return found
+
+    def hold(self) -> None:
+        """Read nothing more: what follows is not for aiohttp."""
+        if (transport := self._raw.transport) is not None:
+            transport.pause_reading()
+
+    def release(self) -> None:
+        """Read on."""
+        transport = self._raw.transport
+        if transport is not None and not transport.is_closing():
+            transport.resume_reading()
+
+    async def hand_over(self, upgraded: Upgraded) -> web.StreamResponse:
+        """Join the client's connection with the runtime's until both have ended."""
+        transport = self._raw.transport
+        if transport is not None:
+            await splice(transport, upgraded.transport, upgraded.head + upgraded.rest)
+        return _Given()

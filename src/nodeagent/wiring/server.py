@@ -1,0 +1,218 @@
+"""How the kubelet's API is wired. Loads what it needs only for an agent that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from anyio import to_thread
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from nodeagent.aio import background
+from nodeagent.api import Pod
+from nodeagent.clock import Clock
+from nodeagent.cluster import ClusterLink
+from nodeagent.config import AgentConfig
+from nodeagent.config.effective import effective_configuration
+from nodeagent.config.server_options import ALWAYS_ALLOW
+from nodeagent.cri import RuntimeService
+from nodeagent.errors import StartError
+from nodeagent.journal import Journal
+from nodeagent.log import Log
+from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod, full_name
+from nodeagent.pleg import PodCache
+from nodeagent.pods.manager import PodManager, pod_uid
+from nodeagent.pods.status_manager import StatusManager
+from nodeagent.server import HealthChecks, health_app, read_only_app
+
+if TYPE_CHECKING:
+    from nodeagent.server.kubelet.gate import Gate
+
+log = Log("server")
+
+_NOBODY = (
+    "no authentication method configured: give --client-ca-file, or let the API server be asked "
+    "with --authentication-token-webhook"
+)
+_NO_CLIENT = (
+    "no client provided, cannot use webhook authorization: give --kubeconfig, or "
+    "--authorization-mode=AlwaysAllow, and everybody with a certificate of --client-ca-file may "
+    "do everything"
+)
+
+OpenApi: TypeAlias = Callable[[AsyncExitStack], Awaitable[int]]
+"""Opens the API port for as long as the stack lasts; returns it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSide:
+    """What the API shows and uses.
+
+    Attributes:
+        config: settings.
+        manager: the desired pods.
+        statuses: what was computed of them.
+        cache: what the runtime has of them.
+        runtime: the container runtime.
+        checks: of health.
+        journal: flight recorder.
+        registry: the metrics.
+        clock: wall clock.
+        addresses: of the node.
+        list_pods: asks the runtime for its pods.
+    """
+
+    config: AgentConfig
+    manager: PodManager
+    statuses: StatusManager
+    cache: PodCache
+    runtime: RuntimeService
+    checks: HealthChecks
+    journal: Journal
+    registry: CollectorRegistry
+    clock: Clock
+    addresses: tuple[str, ...]
+    list_pods: Callable[[], Awaitable[Sequence[RuntimePod]]]
+
+
+class NodePods:
+    """Implements :class:`nodeagent.server.kubelet.targets.Pods`."""
+
+    def __init__(self, side: ServerSide) -> None:
+        self._side = side
+
+    def find(self, namespace: str, name: str) -> Pod | None:
+        """See :class:`nodeagent.server.kubelet.targets.Pods`."""
+        pod = self._side.manager.get_by_full_name(full_name(name, namespace))
+        return None if pod is None else self._shown(pod)
+
+    def all(self) -> list[Pod]:
+        """See :class:`nodeagent.server.kubelet.targets.Pods`."""
+        return [self._shown(pod) for pod in self._side.manager.get_pods()]
+
+    def at_runtime(self, uid: PodUID) -> PodRuntimeStatus:
+        """See :class:`nodeagent.server.kubelet.targets.Pods`."""
+        return self._side.cache.get(uid)
+
+    def translate(self, uid: PodUID) -> PodUID:
+        """See :class:`nodeagent.server.kubelet.targets.Pods`."""
+        return self._side.manager.translate(uid)
+
+    def _shown(self, pod: Pod) -> Pod:
+        status = self._side.statuses.get(pod_uid(pod))
+        return pod if status is None else replace(pod, status=status)
+
+
+def api_opener(side: ServerSide, link: ClusterLink | None) -> OpenApi | None:
+    """What opens the API port; None when the configuration asks for none.
+
+    Raises:
+        StartError: the settings contradict each other.
+    """
+    config = side.config
+    if not api_port(config, link):
+        if config.port and config.enable_server:
+            why = "nobody could prove who they are: there is no kubeconfig and no client CA"
+            log.info("no_api_port", cause=why, remedy="--client-ca-file, --authorization-mode")
+        return None
+    return partial(_open, side, link)
+
+
+def api_port(config: AgentConfig, link: ClusterLink | None) -> int:
+    """The API port; 0 for none: then nobody could prove who they are."""
+    known = link is not None or str(config.client_ca_file)
+    return config.port if config.enable_server and known else 0
+
+
+async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStack) -> int:
+    config = side.config
+    # aiohttp is large: other tasks go on while it loads.
+    await to_thread.run_sync(_load)
+    from nodeagent.server.kubelet.api import KubeletApi
+    from nodeagent.server.kubelet.handlers import DebugHandlers
+    from nodeagent.server.kubelet.listener import ApiListener
+    from nodeagent.server.kubelet.log_watch import LogWatch
+    from nodeagent.server.kubelet.node_handlers import NodeHandlers
+    from nodeagent.server.kubelet.serving import (
+        ServingError,
+        own_addresses,
+        server_context,
+        serving_files,
+    )
+
+    watch = LogWatch()
+    pods = NodePods(side)
+    node_handlers = NodeHandlers(
+        list_pods=side.list_pods,
+        configuration=effective_configuration(config),
+        logs=config.enable_system_log_handler,
+        profiling=config.enable_profiling_handler,
+    )
+    handlers = DebugHandlers(pods=pods, runtime=side.runtime, watch=watch, clock=side.clock)
+    node = config.effective_node_name
+    apps = (
+        health_app(side.checks, side.registry, side.journal, node),
+        read_only_app(pods.all),
+    )
+    api = KubeletApi(
+        _gate(side, link),
+        apps,
+        [*handlers.routes(), *node_handlers.routes()],
+        debugging=config.enable_debugging_handlers,
+    )
+    tasks = await stack.enter_async_context(background())
+    await tasks.start(watch.run)
+    try:
+        files = await to_thread.run_sync(
+            serving_files,
+            config,
+            config.certificates_dir.absolute(),
+            node,
+            own_addresses(side.addresses),
+        )
+        listener = ApiListener(
+            api,
+            files,
+            partial(server_context, options=config),
+            address=config.api_address,
+            port=config.port,
+        )
+        await stack.enter_async_context(listener)
+    except ServingError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(error.strerror or str(error)) from error
+    return listener.port
+
+
+def _gate(side: ServerSide, link: ClusterLink | None) -> Gate:
+    from nodeagent.server.kubelet.gate import EverythingAllowed, Gate, Rights, Tokens, has_ended
+    from nodeagent.server.kubelet.reviews import AccessReviews, TokenReviews
+
+    config, clock = side.config, side.clock
+    tokens: Tokens | None = None
+    rights: Rights
+    if config.authentication_token_webhook and link is not None:
+        tokens = TokenReviews(link.clients.main, config.authentication_token_webhook_cache_ttl)
+    if tokens is None and not str(config.client_ca_file) and not config.anonymous_auth:
+        raise StartError(_NOBODY)
+    if config.authorization_mode == ALWAYS_ALLOW:
+        rights = EverythingAllowed()
+    elif link is None:
+        raise StartError(_NO_CLIENT)
+    else:
+        rights = AccessReviews(
+            link.clients.main,
+            config.effective_node_name,
+            yes=config.authorization_webhook_cache_authorized_ttl,
+            no=config.authorization_webhook_cache_unauthorized_ttl,
+        )
+    return Gate(tokens, rights, anonymous=config.anonymous_auth, expired=partial(has_ended, clock))
+
+
+def _load() -> None:
+    import nodeagent.server.kubelet.listener  # noqa: F401

@@ -1,0 +1,192 @@
+"""What people do with containers of a node: kubectl through the API server.
+
+docs/behaviour/server.md, "Container logs" and "Streams".
+"""
+
+import hashlib
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cluster.control_plane import ControlPlane
+from tests.e2e.cluster.node import ClusterNode
+from tests.e2e.lab.containerd_lab import Lab
+from tests.e2e.lab.manifests import Json, container, pod, then_wait
+from tests.e2e.lab.ports import free_port
+from tests.e2e.lab.waiting import until
+
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
+
+NAME = "served"
+
+
+@pytest.fixture
+def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterator[ClusterNode]:
+    serving = plane.authority.issue(f"serving-{NAME}", NAME, hosts=[NAME, address])
+    port = free_port()
+    flags = (
+        f"--node-ip={address}",
+        f"--address={address}",
+        f"--port={port}",
+        f"--client-ca-file={plane.authority.file}",
+        f"--tls-cert-file={serving.cert}",
+        f"--tls-private-key-file={serving.key}",
+    )
+    with closing(ClusterNode(tmp_path, lab.endpoint, plane, NAME, *flags)) as node:
+        node.read_only_host, node.api_port = address, port
+        node.start()
+        node.wait_ready()
+        yield node
+
+
+def create(
+    node: ClusterNode,
+    name: str,
+    script: str = "true",
+    *,
+    command: tuple[str, ...] | None = None,
+    main: Json | None = None,
+    **spec: Any,
+) -> None:
+    """Create a pod that is bound to the node, and wait until it runs.
+
+    Args:
+        node: where.
+        name: of the pod.
+        script: what its container does before it waits.
+        command: what it does instead.
+        main: further fields of the container.
+        spec: further fields of the pod's spec.
+    """
+    settings = {"nodeName": node.name, "terminationGracePeriodSeconds": 2, **spec}
+    only = container(command=command or then_wait(script), **(main or {}))
+    node.plane.kubectl("create", "-f", "-", said=pod(name, only, **settings))
+
+    def runs() -> bool:
+        found = node.plane.api.find(f"/api/v1/namespaces/default/pods/{name}") or {}
+        return str(found.get("status", {}).get("phase", "")) == "Running"
+
+    until(f"{name} runs", runs)
+
+
+def test_logs_of_a_container(node: ClusterNode) -> None:
+    create(node, "talker", "for i in 1 2 3; do echo line $i; done")
+    kubectl = node.plane.kubectl
+    assert kubectl("logs", "talker") == "line 1\nline 2\nline 3\n"
+    assert "unknown container" not in kubectl("logs", "talker", "-c", "main")
+
+
+def test_the_options_of_logs(node: ClusterNode) -> None:
+    kubectl = node.plane.kubectl
+    script = "for i in 1 2 3; do echo line $i; done; sleep 2; for i in 4 5; do echo line $i; done"
+    create(node, "talker", f"{script}; echo oops >&2")
+    until("the last line", lambda: kubectl("logs", "talker").endswith("oops\n"))
+    assert kubectl("logs", "talker", "--tail=2") == "line 5\noops\n"
+    assert kubectl("logs", "talker", "--tail=0") == ""
+    assert kubectl("logs", "talker", "--limit-bytes=9") == "line 1\nli"
+    stamped = kubectl("logs", "talker", "--timestamps").splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z ", "", it) for it in stamped] == [
+        *(f"line {i}" for i in range(1, 6)),
+        "oops",
+    ]
+    moment = stamped[3].partition(" ")[0]
+    assert kubectl("logs", "talker", f"--since-time={moment}") == "line 4\nline 5\noops\n"
+    assert kubectl("logs", "talker", "--since=1h").startswith("line 1\n")
+    assert kubectl("logs", "talker", "--prefix", "--tail=1") == "[pod/talker/main] oops\n"
+
+
+def test_a_log_is_followed_until_its_container_ends(node: ClusterNode) -> None:
+    kubectl = node.plane.kubectl
+    script = "i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo line $i; sleep 0.3; done; exit 3"
+    create(node, "counter", script, command=("sh", "-c", script), restartPolicy="Never")
+    assert kubectl("logs", "-f", "counter") == "".join(f"line {i}\n" for i in range(1, 6))
+
+
+def test_the_log_of_the_run_before(node: ClusterNode) -> None:
+    kubectl = node.plane.kubectl
+    script = (
+        "if [ -e /tmp/v/seen ]; then echo second; trap 'exit 0' TERM; sleep 1000 & wait;"
+        " fi; touch /tmp/v/seen; echo first; exit 1"
+    )
+    volume = {"name": "v", "emptyDir": {}}
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/tmp/v"}]}
+    create(node, "again", command=("sh", "-c", script), main=mounts, volumes=[volume])
+    until("second", lambda: kubectl("logs", "again") == "second\n")
+    assert kubectl("logs", "again", "--previous") == "first\n"
+    with pytest.raises(RuntimeError, match=r"container nope is not valid"):
+        kubectl("logs", "again", "-c", "nope")
+
+
+def test_commands_in_a_container(node: ClusterNode) -> None:
+    kubectl = node.plane.kubectl
+    create(node, "web")
+    done = kubectl.outcome("exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert done.returncode == 7
+    assert done.stdout == b"out\n"
+    assert done.stderr.startswith(b"err\n")
+    data = os.urandom(10 * 1024**2)
+    digest = hashlib.sha256(data).hexdigest().encode()
+    done = kubectl.outcome("exec", "-i", "web", "--", "sha256sum", said=data)
+    assert done.stdout.split()[0] == digest
+    done = kubectl.outcome("exec", "-i", "web", "--", "cat", said=data)
+    assert done.stdout == data
+    done = kubectl.outcome("exec", "web", "--", "/no/such/command")
+    assert done.returncode
+    assert b"no such file" in done.stderr
+
+
+def test_a_shell_in_a_terminal(node: ClusterNode) -> None:
+    create(node, "web")
+    with node.plane.kubectl.in_terminal("exec", "-it", "web", "--", "sh") as shell:
+        shell.wait_for("# ")
+        shell.type("tty; echo $((40+2))\r")
+        shell.wait_for("/dev/pts/")
+        shell.wait_for("42")
+        shell.type("exit 5\r")
+        assert shell.ends() == 5
+
+
+def test_attaching_to_a_container(node: ClusterNode) -> None:
+    script = "while read line; do echo got $line; done"
+    main = {"stdin": True}
+    create(node, "echo", command=("sh", "-c", script), main=main)
+    with node.plane.kubectl.running("attach", "-i", "echo") as attached:
+        assert attached.stdin is not None
+        assert attached.stdout is not None
+        attached.stdin.write(b"one\ntwo\n")
+        attached.stdin.flush()
+        assert attached.stdout.readline() == b"got one\n"
+        assert attached.stdout.readline() == b"got two\n"
+
+
+def test_copying_files_both_ways(node: ClusterNode, tmp_path: Path) -> None:
+    kubectl = node.plane.kubectl
+    create(node, "web")
+    there, back = tmp_path / "there", tmp_path / "back"
+    there.write_bytes(os.urandom(3 * 1024**2))
+    kubectl("cp", str(there), "web:/tmp/copied")
+    kubectl("cp", "web:/tmp/copied", str(back))
+    assert back.read_bytes() == there.read_bytes()
+
+
+def test_a_request_through_a_forwarded_port(node: ClusterNode) -> None:
+    create(node, "web", "mkdir /www; echo hello > /www/index.html; httpd -h /www -p 8080")
+    with node.plane.kubectl.running("port-forward", "web", ":8080") as forwarding:
+        assert forwarding.stdout is not None
+        said = forwarding.stdout.readline().decode()
+        found = re.match(r"Forwarding from 127.0.0.1:(\d+) -> 8080", said)
+        assert found is not None, said
+        for _ in range(2):
+            url = f"http://127.0.0.1:{found[1]}/"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                assert answer.read() == b"hello\n"
+
+
+def test_the_api_server_knows_the_port(node: ClusterNode) -> None:
+    shown = node.plane.api.get(node.path)
+    assert shown["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == node.api_port
