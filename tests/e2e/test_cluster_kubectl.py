@@ -84,7 +84,7 @@ def test_logs_of_a_container(node: ClusterNode) -> None:
 def test_the_options_of_logs(node: ClusterNode) -> None:
     kubectl = node.plane.kubectl
     script = "for i in 1 2 3; do echo line $i; done; sleep 2; for i in 4 5; do echo line $i; done"
-    create(node, "talker", f"{script}; echo oops >&2")
+    create(node, "talker", f"{script}; echo oops")
     until("the last line", lambda: kubectl("logs", "talker").endswith("oops\n"))
     assert kubectl("logs", "talker", "--tail=2") == "line 5\noops\n"
     assert kubectl("logs", "talker", "--tail=0") == ""
