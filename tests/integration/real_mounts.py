@@ -9,6 +9,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -199,6 +200,10 @@ async def killed(root: Path) -> None:
         with suppress_killed():
             async with running(root, mounter) as manager:
                 await life(manager)
+        for thread in threading.enumerate():
+            if thread.name == "volumes":
+                # A process that is killed has no threads that go on.
+                thread.join()
         async with running(root) as manager:
             if steps % 2:
                 await life(manager)

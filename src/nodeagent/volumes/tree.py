@@ -70,6 +70,9 @@ def walk_entry(parent: int, name: str, path: str, visitor: Visitor) -> None:
                 where = _path(prefix, levels, level.name)
                 try:
                     visitor.leave(here, level.name, where, level.info)
+                except FileNotFoundError:
+                    # Somebody else was faster.
+                    continue
                 except OSError as error:
                     visitor.failed(where, error)
     finally:
