@@ -67,6 +67,13 @@ def kill(node: FaultyRing, *of: str) -> None:
         backend.end(running, 1)
 
 
+async def end_sandboxes(node: FaultyRing) -> None:
+    """End all sandboxes, with what is in them."""
+    core = node.server.core
+    for sandbox in tuple(core.state.sandboxes.values()):
+        await core.stop_sandbox(sandbox.id)
+
+
 def restarted(node: FaultyRing, *of: str) -> bool:
     """Whether each of these pods runs the second instance of its container, and only that."""
     return all(
@@ -89,7 +96,11 @@ async def test_nineteen_pods_are_seen_while_the_inspection_of_one_hangs(
         await anyio.sleep(10)
         node.plan.add(Fault(method, Hang(), pod="web-0", name="stuck"))
         began = anyio.current_time()
-        kill(node, *names(wanted))
+        if method == "PodSandboxStatus":
+            # A ready sandbox is known; what became of one that has ended is asked.
+            await end_sandboxes(node)
+        else:
+            kill(node, *names(wanted))
         await node.until(lambda: restarted(node, *names(wanted)[1:]), TWO_RELISTS)
         assert not restarted(node, "web-0")
         await anyio.sleep(20)

@@ -29,8 +29,8 @@ _TIMEOUT: Final = 120.0
 _SETTLE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 _POD_UID: Final = "io.kubernetes.pod.uid"
-_OWN_ACTIONS: Final = frozenset({"SandboxCreated", "ContainerStarted"})
-"""Records of changes after which the cache must show something new."""
+_OWN_ACTIONS: Final = frozenset({"ContainerStarted"})
+"""Records of changes after which PLEG must look; it is told what a new sandbox is like."""
 
 
 async def run(pods: int, place: Place | None = None, *, settle: float = _SETTLE_S) -> Figures:

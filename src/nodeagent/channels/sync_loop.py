@@ -77,6 +77,9 @@ class SyncHandler(Protocol):
     def pod_by_uid(self, uid: PodUID) -> Pod | None:
         """A known pod; never a mirror pod."""
 
+    def is_current(self, uid: PodUID) -> bool:
+        """Whether the pod's worker has acted, or acts, on the newest look at it."""
+
     def unnamed_pod_seen(self, uid: PodUID) -> None:
         """PLEG tells something of a pod that no source names, or not any more."""
 
@@ -230,10 +233,12 @@ class SyncLoop:
     def _on_pleg(self, event: PodLifecycleEvent) -> None:
         if event.type is not PodLifecycleEventType.CONTAINER_REMOVED:
             pod = self._handler.pod_by_uid(event.pod_uid)
-            if pod is not None:
-                self._handler.handle_pod_syncs((pod,))
-            else:
+            if pod is None:
                 self._handler.unnamed_pod_seen(event.pod_uid)
+            elif event.type is PodLifecycleEventType.POD_SYNC or not self._handler.is_current(
+                event.pod_uid
+            ):
+                self._handler.handle_pod_syncs((pod,))
         if event.type is PodLifecycleEventType.CONTAINER_DIED:
             self._handler.container_died(event.pod_uid, event.container_id)
 

@@ -159,11 +159,10 @@ class Inspector:
         known: PodRuntimeStatus,
         told: dict[str, v1.ContainerStatus],
     ) -> SandboxRuntimeStatus | None:
-        if sandbox.state is SandboxState.NOT_READY:
-            for before in known.sandboxes:
-                same = (before.id, before.state, before.attempt)
-                if same == (sandbox.id, sandbox.state, sandbox.attempt):
-                    return before
+        for before in known.sandboxes:
+            same = (before.id, before.state, before.attempt)
+            if same == (sandbox.id, sandbox.state, sandbox.attempt) and self._is_settled(before):
+                return before
         try:
             with watch("PodSandboxStatus"):
                 response = await self._runtime.pod_sandbox_status(sandbox.id)
@@ -176,6 +175,10 @@ class Inspector:
             self._supplies = True
             told.update((status.id, status) for status in response.containers_statuses)
         return sandbox_status(response.status, sandbox)
+
+    def _is_settled(self, sandbox: SandboxRuntimeStatus) -> bool:
+        """Whether nothing of a sandbox changes any more as long as its state stays the same."""
+        return sandbox.state is SandboxState.NOT_READY or (bool(sandbox.ips) and not self._supplies)
 
     async def _container(
         self, container: RuntimeContainer, watch: CallWatch, told: Mapping[str, v1.ContainerStatus]

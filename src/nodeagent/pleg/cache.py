@@ -119,6 +119,15 @@ class PodCache:
             self._gone.discard(uid)
         self._wake(uid)
 
+    def show(self, status: PodRuntimeStatus) -> None:
+        """Show what is known of a pod without a look at it; its record is no newer for that."""
+        uid = status.uid
+        self._gone.discard(uid)
+        if entry := self._entries.get(uid):
+            entry.status = status
+        else:
+            self._entries[uid] = _Entry(status, -math.inf, -math.inf)
+
     def set_error(self, uid: PodUID, error: InspectionError, time: float) -> None:
         """Note that a pod could not be inspected at ``time``; its last good status stays."""
         entry = self._entries.get(uid)

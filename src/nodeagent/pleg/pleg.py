@@ -23,7 +23,7 @@ from nodeagent.clock import Clock, SystemClock
 from nodeagent.cri.events import Effect, RuntimeHint
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod
+from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod, SandboxRuntimeStatus
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.cache import PodCache
 from nodeagent.pleg.calls import Lister, cause_of
@@ -79,6 +79,8 @@ class Pleg:
         clock: wall clock, for one metric.
         wanted: whether a source wants a pod, or a worker works on it. Such pods are looked at
             first, and dead ones that nobody wants only when somebody asks.
+        at_work: whether somebody is changing a pod right now, who asks for a look at it as soon
+            as something has started in it.
     """
 
     def __init__(
@@ -92,8 +94,10 @@ class Pleg:
         settings: PlegSettings | None = None,
         clock: Clock | None = None,
         wanted: Callable[[PodUID], bool] = lambda _uid: True,
+        at_work: Callable[[PodUID], bool] = lambda _uid: False,
     ) -> None:
         self._lister = lister
+        self._at_work = at_work
         self._cache = cache
         self._settings = settings or PlegSettings()
         self._journal = journal or Journal()
@@ -164,9 +168,25 @@ class Pleg:
         self._stir()
         self._looker.ask(pod)
 
+    def sandbox_made(self, uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
+        """Show a sandbox that was just made; it takes no look to know of it.
+
+        The look at what starts in it, or the next relist, finds it as well.
+        """
+        known = self._cache.get(uid)
+        others = tuple(other for other in known.sandboxes if other.id != sandbox.id)
+        self._cache.show(replace(known, sandboxes=(sandbox, *others), ips=sandbox.ips))
+        pod = self._books.track(uid)
+        self._books.unsettle(pod)
+        pod.hinted_at = anyio.current_time()
+        self._stir()
+
     def hear(self, uid: PodUID, hint: RuntimeHint) -> None:
         """Have one pod looked at because the runtime says that something happened to it."""
         pod = self._books.track(uid)
+        if hint.effect in (Effect.ANY, Effect.CREATED) and self._at_work(uid):
+            self._books.unsettle(pod)
+            return
         self._note_request(pod, hint.what)
         if hint.container_id not in all_ids(pod.newest):
             # It may come and go before anyone sees it.

@@ -211,6 +211,10 @@ class PodHandlers:
         """A known pod; never a mirror pod."""
         return self._manager.get_by_uid(uid)
 
+    def is_current(self, uid: PodUID) -> bool:
+        """Whether the pod's worker has acted, or acts, on the newest look at it."""
+        return self._workers.is_current(uid)
+
     def unnamed_pod_seen(self, uid: PodUID) -> None:
         """Something of a pod has changed that no source names, or it can be looked at again."""
         self._workers.retry(uid)

@@ -190,6 +190,10 @@ class PodSync:
         finally:
             del self._at_work[uid]
 
+    def at_work(self, uid: PodUID) -> bool:
+        """Whether the runtime side is working on a pod that is to run."""
+        return uid in self._at_work
+
     def sandbox_ready(self, uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
         """A pod that is being worked on has a new sandbox: its addresses show at once."""
         if (work := self._at_work.get(uid)) is not None:

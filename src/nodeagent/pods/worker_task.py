@@ -37,6 +37,7 @@ class Worker:
         exited: set when the task has nothing left to do, ever.
         scope: around the running call.
         last_sync: loop time of the end of the last call.
+        acted_on: what a look had found of the pod when the last call was made.
         failing: the last turn failed.
         tries: how many calls have failed, one after the other.
         busy: it has something to do right now.
@@ -48,6 +49,7 @@ class Worker:
     exited: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope | None = None
     last_sync: float = -math.inf
+    acted_on: PodRuntimeStatus | None = None
     failing: bool = False
     tries: int = 0
     busy: bool = False

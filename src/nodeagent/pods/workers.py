@@ -270,6 +270,7 @@ class PodWorkers:
         # Taken only now: what came in while we waited is part of this turn, and no await
         # lies between the decision and the scope that a kill cancels.
         worker.state, call = take(worker.state, status)
+        worker.acted_on = status
         result, error = await self._calls.perform(worker, call, status)
         worker.failing = error is not None
         worker.tries = worker.tries + 1 if worker.failing else 0
@@ -421,6 +422,11 @@ class PodWorkers:
     def is_known(self, uid: PodUID) -> bool:
         """Whether the UID has a worker, working or finished."""
         return uid in self._workers
+
+    def is_current(self, uid: PodUID) -> bool:
+        """Whether a worker has acted, or acts, on the newest look at its pod, without a failure."""
+        worker = self._workers.get(uid)
+        return worker is not None and not worker.failing and worker.acted_on is self._cache.get(uid)
 
     def state(self, uid: PodUID) -> WorkerState | None:
         """The state of one UID, to be shown."""

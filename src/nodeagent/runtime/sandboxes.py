@@ -12,8 +12,10 @@ from anyio import to_thread
 
 from nodeagent.aio import linger
 from nodeagent.api import Pod
+from nodeagent.cri.inspection import sandbox_status
 from nodeagent.model import (
     PodUID,
+    RuntimeSandbox,
     SandboxID,
     SandboxRuntimeStatus,
     SandboxState,
@@ -47,6 +49,7 @@ class ReadySandbox:
         id: what the runtime calls it.
         config: what it was made from.
         ips: its addresses.
+        status: what the runtime says of it; None when it was not asked.
         first: it is the first one of its pod and was made just now, so that the runtime can have
             no container of the pod that we have not made since.
     """
@@ -54,11 +57,12 @@ class ReadySandbox:
     id: SandboxID
     config: v1.PodSandboxConfig
     ips: tuple[str, ...]
+    status: SandboxRuntimeStatus | None = None
     first: bool = False
 
     def seen(self, pod: Pod) -> SandboxRuntimeStatus:
         """The sandbox as a look at the pod would show it."""
-        return SandboxRuntimeStatus(
+        return self.status or SandboxRuntimeStatus(
             self.id,
             self.config.metadata.attempt if self.config.metadata is not None else 0,
             SandboxState.READY,
@@ -219,7 +223,7 @@ class SandboxMaker:
                 continue
             took = anyio.current_time() - began
             context.note("SandboxCreated", uid, "", took, id=sandbox, attempt=attempt)
-            context.acted(uid, "sandbox created")
+            # Nobody has to look: whoever wants to know of it is told by our caller.
             return replace(await self._ready(pod, sandbox, config), first=attempt == 0)
         message = f"the runtime holds the names of {_TRIES} sandboxes before attempt {attempt}"
         raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
@@ -265,7 +269,6 @@ class SandboxMaker:
                 ready = await self._ready(pod, SandboxID(newest.id), config)
                 context.records.settle_sandbox(uid)
                 context.note("SandboxAdopted", uid, "", None, id=newest.id, attempt=attempt)
-                context.acted(uid, "sandbox adopted")
                 return ready, attempt
         except RpcError as error:
             raise self._failed(error) from error
@@ -282,9 +285,12 @@ class SandboxMaker:
             message = f"Unable to get pod sandbox status: {describe(error)}"
             self._context.say(pod, "Warning", "FailedPodSandBoxStatus", message)
             raise SyncError(message, reason=SyncReason.CREATE_SANDBOX) from error
-        return ReadySandbox(
-            sandbox, config, network_ips(reply.status.network if reply.status else None)
-        )
+        if reply.status is None:
+            return ReadySandbox(sandbox, config, ())
+        attempt = config.metadata.attempt if config.metadata is not None else 0
+        listed = RuntimeSandbox(sandbox, attempt, SandboxState.READY)
+        ips = network_ips(reply.status.network)
+        return ReadySandbox(sandbox, config, ips, sandbox_status(reply.status, listed))
 
 
 def _read_resolver(path: Path | None, log_dir: Path | None) -> str | None:

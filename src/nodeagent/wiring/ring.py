@@ -21,7 +21,15 @@ from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
-from nodeagent.model import API_SOURCE, ContainerID, ContainerState, PodUID, ProbeKind, RuntimePod
+from nodeagent.model import (
+    API_SOURCE,
+    ContainerID,
+    ContainerState,
+    PodUID,
+    ProbeKind,
+    RuntimePod,
+    SandboxRuntimeStatus,
+)
 from nodeagent.node import EventRecorder, JournalEvents, RuntimeState
 from nodeagent.node.machine import MachineInfo
 from nodeagent.objects import StandaloneObjects
@@ -111,6 +119,7 @@ def build_parts(
         settings=pleg_settings(config),
         clock=clock,
         wanted=lambda uid: manager.get_by_uid(uid) is not None or workers.is_known(uid),
+        at_work=lambda uid: syncer.at_work(uid),  # noqa: PLW0108 - made below
     )
     watch = EventWatch(
         event_feeds(runtime),
@@ -158,6 +167,11 @@ def build_parts(
         objects=referred.store,
     )
     volumes.on_note = lambda uid: syncer.refresh(uid)  # noqa: PLW0108 - made below
+
+    def sandbox_made(uid: PodUID, seen: SandboxRuntimeStatus) -> None:
+        pleg.sandbox_made(uid, seen)
+        syncer.sandbox_ready(uid, seen)
+
     runtime_manager = RuntimeManager(
         runtime,
         images,
@@ -172,7 +186,7 @@ def build_parts(
         changed=checkpoint.changed,
         lookups=replace(lookups, sub_paths=volumes.sub_paths),
         on_note=lambda uid: syncer.refresh(uid),  # noqa: PLW0108 - made below
-        on_sandbox=lambda uid, seen: syncer.sandbox_ready(uid, seen),  # noqa: PLW0108
+        on_sandbox=sandbox_made,
         access=access,
     )
     checkpoint.add("runtime", runtime_manager)

@@ -89,7 +89,7 @@ def test_an_own_action_is_seen_when_the_cache_shows_it() -> None:
         record("pleg", "ContainerStarted", 2, "early"),
         record("pleg", "ContainerStarted", 10, "a"),  # an event of the runtime was faster
         record("runtime", "ContainerStarted", 11, "a"),
-        record("runtime", "SandboxCreated", 12, "b"),
+        record("runtime", "ContainerStarted", 12, "b"),
         record("pleg", "ContainerStarted", 15, "b"),
         record("pleg", "ContainerStarted", 19, "b"),
         record("runtime", "ContainerCreated", 20, "c"),

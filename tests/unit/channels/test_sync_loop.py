@@ -39,6 +39,7 @@ class Recorder:
         self.calls: list[Call] = []
         self.known = {UID: pod("web")}
         self.due: Sequence[Pod] = ()
+        self.current: set[PodUID] = set()
         self.on_call: Callable[[str], None] = lambda _name: None
 
     def _note(self, name: str, what: object) -> None:
@@ -71,6 +72,9 @@ class Recorder:
 
     def pod_by_uid(self, uid: PodUID) -> Pod | None:
         return self.known.get(uid)
+
+    def is_current(self, uid: PodUID) -> bool:
+        return uid in self.current
 
     def unnamed_pod_seen(self, uid: PodUID) -> None:
         self._note("unnamed", uid)
@@ -138,6 +142,19 @@ async def test_each_operation_has_its_handler_and_then_its_source_is_seen(
             ("config", op.value, "u-web", {"source": "file"}),
             ("config", op.value, "u-db", {"source": "file"}),
         ]
+
+
+async def test_an_event_of_what_the_worker_has_acted_on_already_wakes_nobody() -> None:
+    """workers.md, H18."""
+    kinds = PodLifecycleEventType
+    async with running(Ring()) as ring:
+        ring.handler.current = {UID}
+        await ring.channels.pleg.send(PodLifecycleEvent(UID, kinds.CONTAINER_STARTED, "c1"))
+        assert await ring.calls() == []
+        await ring.channels.pleg.send(PodLifecycleEvent(UID, kinds.CONTAINER_DIED, "c1"))
+        assert await ring.calls() == [("died", (UID, "c1"))]
+        await ring.channels.pleg.send(PodLifecycleEvent(UID, kinds.POD_SYNC))
+        assert await ring.calls() == [("syncs", ["web"])]
 
 
 async def test_an_empty_addition_says_that_the_source_has_spoken() -> None:

@@ -68,6 +68,7 @@ class Runtime:
         self.calls: Counter[str] = Counter()
         self.states: dict[str, ContainerState] = {}
         self.boxes: dict[str, int] = {}
+        self.ip = ""
         self.gone: set[str] = set()
         self.supplied: list[v1.ContainerStatus] = []
         self.hanging: set[str] = set()
@@ -92,7 +93,8 @@ class Runtime:
     async def pod_sandbox_status(self, pod_sandbox_id: str) -> v1.PodSandboxStatusResponse:
         await self._answer(pod_sandbox_id)
         state = v1.PodSandboxState(self.boxes.get(pod_sandbox_id, 0))
-        status = v1.PodSandboxStatus(id=pod_sandbox_id, state=state)
+        network = v1.PodSandboxNetworkStatus(ip=self.ip)
+        status = v1.PodSandboxStatus(id=pod_sandbox_id, state=state, network=network)
         return v1.PodSandboxStatusResponse(status=status, containers_statuses=self.supplied)
 
     async def container_status(self, container_id: str) -> v1.ContainerStatusResponse:
@@ -132,6 +134,29 @@ async def test_what_has_ended_is_not_asked_about_again() -> None:
     assert again == first
     assert again.containers[0].exit_code == 3
     assert runtime.calls == {"s0": 1, "c0": 1, "s1": 2}
+
+
+async def test_a_ready_sandbox_whose_address_is_known_is_not_asked_about_again() -> None:
+    """docs/behaviour/pleg.md, "Inspection", ready."""
+    runtime = Runtime()
+    runtime.ip = "10.0.0.7"
+    inspector = Inspector(runtime)
+    first = await inspector.inspect(pod(box("s"), one("c")))
+    assert first.ips == ("10.0.0.7",)
+    assert await inspector.inspect(pod(box("s"), one("c")), known=first) == first
+    assert runtime.calls == {"s": 1, "c": 2}
+
+
+@pytest.mark.parametrize("change", [{"ips": ()}, {"attempt": 1}, {"state": SandboxState.NOT_READY}])
+async def test_a_ready_sandbox_is_asked_about_until_all_is_known(change: dict[str, Any]) -> None:
+    """docs/behaviour/pleg.md, "Inspection", ready."""
+    runtime = Runtime()
+    runtime.ip = "10.0.0.7"
+    inspector = Inspector(runtime)
+    first = await inspector.inspect(pod(box("s")))
+    known = replace(first, sandboxes=(replace(first.sandboxes[0], **change),))
+    assert await inspector.inspect(pod(box("s")), known=known) == first
+    assert runtime.calls == {"s": 2}
 
 
 async def test_what_was_running_when_it_was_known_is_asked_about() -> None:
@@ -213,13 +238,14 @@ async def test_of_many_dead_containers_the_newest_are_asked_about() -> None:
 async def test_what_comes_along_with_the_sandbox_saves_calls() -> None:
     """docs/behaviour/pleg.md, "Inspection", supplied."""
     runtime = Runtime()
+    runtime.ip = "10.0.0.7"
     inspector = Inspector(runtime)
     runtime.supplied = [details("c0", EXITED), details("c1")]
     seen = pod(box("s"), one("c0"), one("c1"))
     await inspector.inspect(seen)
     runtime.calls.clear()
-    status = await inspector.inspect(seen)
-    assert runtime.calls == {"s": 1}
+    status = await inspector.inspect(seen, known=await inspector.inspect(seen))
+    assert runtime.calls == {"s": 2}
     assert [c.state for c in status.containers] == [EXITED, RUNNING]
 
 

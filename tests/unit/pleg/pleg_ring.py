@@ -28,6 +28,8 @@ class Ring:
         self.journal = Journal(monotonic=anyio.current_time)
         self.wanted: set[PodUID] | None = None
         """The pods that somebody wants; None for all."""
+        self.at_work: set[PodUID] = set()
+        """The pods in which somebody is making things."""
         self.settings = PlegSettings(**settings)  # type: ignore[arg-type]  # counts are floats here
         self.pleg = Pleg(
             self.lister,
@@ -37,6 +39,7 @@ class Ring:
             journal=self.journal,
             settings=self.settings,
             wanted=lambda uid: self.wanted is None or uid in self.wanted,
+            at_work=lambda uid: uid in self.at_work,
         )
 
     def heard(self) -> list[tuple[str, str, PodLifecycleEventType]]:

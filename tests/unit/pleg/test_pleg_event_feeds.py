@@ -217,6 +217,39 @@ async def test_a_beginning_is_looked_at_with_our_own_call_that_caused_it() -> No
         assert ring.heard() == [("u", "c-u", DIED)]
 
 
+async def test_what_a_worker_begins_is_looked_at_when_it_says_so() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", at work."""
+    ring = Ring(period=1000.0, evented_period=1000.0)
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.at_work = {U}
+        ring.lister.put(web())
+        feed.say("u", "s-u")
+        feed.say("u", "c-u", Effect.CREATED)
+        feed.say("u", "c-u")
+        await anyio.sleep(0.5)
+        assert ring.lister.calls["get_pod"] == 0
+        ring.pleg.request_relist(U, "container started")
+        await anyio.sleep(0.01)
+        assert ring.heard() == [("u", "c-u", STARTED), ("u", "s-u", STARTED)]
+        ring.lister.set_state("u", "c-u", EXITED)
+        feed.say("u", "c-u", Effect.ENDED)
+        await anyio.sleep(0.01)
+        assert ring.heard() == [("u", "c-u", DIED)]
+
+
+async def test_what_a_worker_begins_and_does_not_end_is_found_by_the_relist() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", at work."""
+    ring = Ring()
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.at_work = {U}
+        ring.lister.put(web())
+        feed.say("u", "c-u")
+        await anyio.sleep(1.1)
+        assert ring.heard() == [("u", "c-u", STARTED), ("u", "s-u", STARTED)]
+
+
 async def test_removals_are_collected() -> None:
     """docs/behaviour/pleg.md, "Event feeds", hint: garbage is one look."""
     ring = Ring(period=1000.0, evented_period=1000.0)

@@ -7,7 +7,15 @@ import pytest
 from tests.unit.pleg.pleg_builders import CREATED, EXITED, RUNNING, container, make_pod, sandbox
 from tests.unit.pleg.pleg_ring import Ring, running
 
-from nodeagent.model import PodLifecycleEventType, PodRuntimeStatus, PodUID, RuntimePod
+from nodeagent.model import (
+    PodLifecycleEventType,
+    PodRuntimeStatus,
+    PodUID,
+    RuntimePod,
+    SandboxID,
+    SandboxRuntimeStatus,
+    SandboxState,
+)
 from nodeagent.rpc import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +44,50 @@ async def test_own_actions_are_in_the_cache_within_milliseconds() -> None:
         assert status.containers[0].state is RUNNING
         assert ring.heard() == [("u", "c-u", STARTED), ("u", "s-u", STARTED)]
         assert ring.lister.calls["list_pods"] == 1
+
+
+def made(id_: str) -> SandboxRuntimeStatus:
+    return SandboxRuntimeStatus(SandboxID(id_), 0, SandboxState.READY, ips=("10.0.0.7",))
+
+
+async def test_a_sandbox_of_our_own_is_in_the_record_at_once() -> None:
+    """docs/behaviour/pleg.md, "Requests", own sandbox; "Cache", show."""
+    ring = Ring()
+    async with running(ring):
+        acted = anyio.current_time()
+        ring.lister.put(make_pod("u", sandbox("s-u")))
+        ring.pleg.sandbox_made(U, made("s-u"))
+        status = ring.cache.get(U)
+        assert (status.sandboxes, status.ips) == ((made("s-u"),), ("10.0.0.7",))
+        assert ring.lister.calls["get_pod"] == 0
+        assert ring.heard() == []
+        with anyio.move_on_after(0.4):
+            await ring.cache.get_newer_than(U, acted)
+        assert ring.heard() == [("u", "s-u", STARTED)]
+
+
+async def test_a_sandbox_of_our_own_that_is_gone_before_any_look_leaves_nothing() -> None:
+    """docs/behaviour/pleg.md, "Requests", own sandbox."""
+    ring = Ring()
+    async with running(ring):
+        ring.pleg.sandbox_made(U, made("s-u"))
+        await anyio.sleep(3.0)
+        assert ring.cache.get(U) == PodRuntimeStatus(U)
+        assert len(ring.cache) == 0
+        assert ring.heard() == [("u", "", SYNC)]
+        assert ring.pleg.tracked == 0
+
+
+async def test_a_replaced_sandbox_stays_behind_the_one_that_we_made() -> None:
+    """docs/behaviour/pleg.md, "Requests", own sandbox."""
+    ring = Ring()
+    ring.lister.put(web())
+    async with running(ring):
+        before = ring.cache.get(U)
+        ring.pleg.sandbox_made(U, made("s-2"))
+        after = ring.cache.get(U)
+        assert after.sandboxes == (made("s-2"), *before.sandboxes)
+        assert after.containers == before.containers
 
 
 async def test_an_action_that_changed_nothing_is_fresh_too() -> None:

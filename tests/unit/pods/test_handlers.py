@@ -449,6 +449,22 @@ async def test_h16_a_pod_that_could_not_be_looked_at_is_tried_again_when_it_can_
         assert rig.syncer.kinds("u1") == ["sync", "terminating", "terminated"]
 
 
+async def test_h18_a_worker_is_current_when_it_has_acted_on_the_newest_look_and_it_worked() -> None:
+    async with running() as rig:
+        desk = Desk(rig)
+        rig.cache.statuses["u1"] = seen("u1", ("c1", "a", EXITED))
+        assert not desk.handlers.is_current(U1)
+        desk.handlers.handle_pod_additions([make_pod()])
+        await rig.settle()
+        assert desk.handlers.is_current(U1)
+        rig.cache.statuses["u1"] = seen("u1", ("c2", "a", EXITED))
+        assert not desk.handlers.is_current(U1)
+        rig.syncer.fail("sync", SyncError("busy"))
+        desk.handlers.handle_pod_syncs([make_pod()])
+        await rig.settle()
+        assert not desk.handlers.is_current(U1)
+
+
 async def test_h16_a_pod_whose_stop_goes_on_is_left_alone() -> None:
     async with running() as rig:
         desk = Desk(rig)
