@@ -14,6 +14,7 @@ from cluster_ring import NODE, ClusterRing, Line, bound, cluster_ring, node_on, 
 from ring import phase, simulated
 
 from nodeagent.embedded import Script, SimulatedBackend
+from nodeagent.kube import ApiError
 from nodeagent.testing import ApiStore
 
 pytestmark = pytest.mark.anyio
@@ -221,6 +222,36 @@ async def test_what_a_pod_was_let_in_for_need_not_be_known_again(tmp_path: Path)
         await anyio.sleep(60)
         assert node.ids("web") == ids
         assert node.api_phase("web") == "Running"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ApiError(503, "", "no healthy upstream"), ApiError(500, "InternalError", "etcd is away")],
+    ids=["gateway", "no etcd"],
+)
+async def test_a_machine_restarts_while_only_errors_are_answered(
+    tmp_path: Path, error: ApiError
+) -> None:
+    line = Line(ApiStore())
+    line.store.create(bound("web"))
+    async with (
+        simulated(tmp_path) as (runtime, endpoint),
+        node_on(runtime, endpoint, tmp_path, line) as node,
+    ):
+        await node.api_running("web")
+        await anyio.sleep(10)
+    other = tmp_path / "after"
+    other.mkdir()
+    line.store.refuse("*", "", error, 100_000)
+    async with (
+        simulated(other) as (runtime, endpoint),
+        node_on(runtime, endpoint, tmp_path, line) as node,
+    ):
+        await node.until(lambda: bool(node.ids("web")))
+        ids = node.ids("web")
+        line.store._refusals.clear()
+        await node.until(lambda: node.is_ready("web"))
+        assert node.ids("web") == ids
 
 
 async def test_an_old_checkpoint_starts_nothing_that_the_server_has_removed(

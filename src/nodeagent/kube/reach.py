@@ -22,6 +22,8 @@ LONGEST_GAP: Final = 60.0
 QUIET: Final = 300.0
 """Seconds after which it is 5 seconds again."""
 _MOST_REFUSALS: Final = 32
+_OF_GATEWAYS: Final = (502, 503, 504)
+"""What a balancer or a proxy answers that finds no server behind itself."""
 _SEGMENTS_OF_A_NAMESPACE: Final = 2
 
 
@@ -65,6 +67,10 @@ class Reach:
             self._lost(str(error) or "the answer is not an API server's")
             raise
         except ApiError as error:
+            if error.status in _OF_GATEWAYS and not error.reason:
+                # As above: an API server says what it means in a Status object.
+                self._lost(str(error))
+                raise
             self.answered()
             if error.unauthorized or error.forbidden:
                 if key in self._refusals or len(self._refusals) < _MOST_REFUSALS:

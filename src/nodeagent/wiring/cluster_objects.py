@@ -55,19 +55,29 @@ class ServicesWhileAway:
 
     Args:
         services: as the watch shows them.
-        reach: whether the server answers.
+        reach: whether the server answers, and what it refuses.
+        trouble_since: loop time since when they cannot be asked for; None while they can.
     """
 
-    def __init__(self, services: ClusterServices, reach: Reach) -> None:
+    def __init__(
+        self,
+        services: ClusterServices,
+        reach: Reach,
+        trouble_since: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._services = services
         self._reach = reach
+        self._trouble_since = trouble_since
 
     @property
     def synced(self) -> bool:
         """Whether no more is to be expected for now."""
         if self._services.synced:
             return True
-        since = self._reach.away_since
+        if any(kind == paths.SERVICES.rpartition("/")[2] for _, kind in self._reach.refusals):
+            return False  # that has to be mended, and the pod says so
+        known = (self._reach.away_since, self._trouble_since())
+        since = min((moment for moment in known if moment is not None), default=None)
         return since is not None and anyio.current_time() - since >= PATIENCE
 
     def in_namespaces(self, namespaces: Iterable[str]) -> Iterable[Service]:
@@ -130,6 +140,10 @@ def make_lookups(
         objects=variables,
         ended=ended,
         runtime_classes=objects.handlers,
-        services=ServicesWhileAway(ClusterServices(objects.services), link.reach),
+        services=ServicesWhileAway(
+            ClusterServices(objects.services),
+            link.reach,
+            lambda: objects.services.reflector.trouble_since,
+        ),
         allocatable=allocatable,
     )

@@ -112,6 +112,19 @@ async def test_an_error_of_the_server_is_an_answer() -> None:
     assert bed.reach.refusals == {}
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_gateway_without_a_server_is_no_answer(status: int) -> None:
+    bed = Bed()
+    bed.store.refuse("GET", "pods", ApiError(status, "", "no healthy upstream"))
+    with pytest.raises(ApiError):
+        await bed.ask()
+    assert away(bed.reach) == (anyio.current_time(), "no healthy upstream")
+    bed.store.refuse("GET", "pods", ApiError(status, "ServiceUnavailable", "busy"))
+    with pytest.raises(ApiError):
+        await bed.ask()
+    assert away(bed.reach) == (None, "")
+
+
 async def test_what_is_refused_is_known_until_it_is_allowed() -> None:
     bed = Bed()
     text = 'pods is forbidden: User "system:node:n1" cannot list resource "pods"'

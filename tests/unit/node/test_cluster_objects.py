@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import anyio
+import pytest
+
 from nodeagent.api.meta import ObjectMeta
 from nodeagent.api.runtime_class import RuntimeClass
 from nodeagent.api.service import Service
+from nodeagent.kube import ApiError, paths
+from nodeagent.kube.reach import Reach
 from nodeagent.node.cluster_objects import ClusterRuntimeClasses, ClusterServices
+from nodeagent.sources.api_source import PATIENCE
+from nodeagent.wiring.cluster_objects import ServicesWhileAway
 
 T = TypeVar("T")
 
@@ -50,3 +57,21 @@ def test_services_are_found_by_namespace() -> None:
     assert not services.synced
     found = services.in_namespaces(("a", "c", "a"))
     assert [s.metadata.name for s in found] == ["a", "c"]
+
+
+@pytest.mark.anyio
+async def test_services_are_done_without_while_they_cannot_be_had() -> None:
+    reach = Reach()
+    began = anyio.current_time()
+    services = ClusterServices(Seen({}, synced=False))
+    away = ServicesWhileAway(services, reach, lambda: began)
+    told = []
+    await anyio.sleep(PATIENCE - 1)
+    told.append(away.synced)
+    await anyio.sleep(1)
+    told.append(away.synced)
+    with pytest.raises(ApiError), reach.asking("watch", paths.SERVICES):
+        raise ApiError(403, "Forbidden", "services is forbidden")
+    # What is not permitted has to be said.
+    told.append(away.synced)
+    assert told == [False, True, False]
