@@ -1,4 +1,4 @@
-"""Why the API server could not be reached, in words."""
+"""Why an HTTP server could not be reached, in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def cause_of(error: Exception) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             reason = getattr(error.certificate_error, "verify_message", "") or "not valid"
-            return f"the certificate of the server is not accepted: {reason}"
+            return f"the certificate of {error.host} is not accepted: {reason}"
         case aiohttp.ClientConnectorDNSError():
             return f"the host {error.host} is not found: {_reason(error.os_error)}"
         case aiohttp.ClientConnectorSSLError():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from nodeagent._version import __version__
+from nodeagent.kube.failures import cause_of
 from nodeagent.sources.manifest_scan import SIZE_LIMIT, too_large
 
 if TYPE_CHECKING:
@@ -200,29 +200,5 @@ def _cause(error: Exception) -> str:
             return f"no connection within {CONNECT_TIMEOUT:g} s"
         case TimeoutError():
             return f"no complete answer within {TIMEOUT:g} s"
-        case aiohttp.ClientConnectorCertificateError():
-            reason = getattr(error.certificate_error, "verify_message", "") or "not valid"
-            return f"the certificate of {error.host} is not accepted: {reason}"
-        case aiohttp.ClientConnectorDNSError():
-            return f"the host {error.host} is not found: {_reason(error.os_error)}"
-        case aiohttp.ClientConnectorError():
-            return f"cannot connect to {error.host}:{error.port}: {_reason(error.os_error)}"
-        case aiohttp.ClientPayloadError():
-            return "the answer broke off"
-        case aiohttp.ServerDisconnectedError():
-            return "the server closed the connection without an answer"
-        case aiohttp.ClientResponseError():
-            # Its message has several lines, with a drawing of where the fault is.
-            return f"not an HTTP answer: {' '.join(error.message.split())}"[:200]
-        case aiohttp.ClientOSError() | OSError():
-            return f"the connection was lost: {_reason(error)}"
         case _:
-            return f"cannot be asked: {type(error).__name__}"
-
-
-def _reason(error: OSError) -> str:
-    # asyncio words an error of connect() with the address in the middle.
-    plain = type(error) is OSError or isinstance(error, ConnectionError)
-    if plain and error.errno and error.errno > 0:
-        return os.strerror(error.errno)
-    return error.strerror or type(error).__name__
+            return cause_of(error)

@@ -140,7 +140,7 @@ async def test_https_to_a_server_without() -> None:
     """sources.md, UR5."""
     async with serving() as site:
         told = await refused(Fetcher(site.url.replace("http:", "https:")))
-        assert told.startswith("cannot connect to 127.0.0.1:")
+        assert told.startswith("no secure connection to 127.0.0.1:")
 
 
 @pytest.mark.parametrize(("size", "good"), [(SIZE_LIMIT - 1, True), (SIZE_LIMIT, False)])
