@@ -46,10 +46,10 @@ class Sent:
 
 @dataclass(slots=True)
 class _Group:
-    """Events that differ in nothing but their message."""
+    """Events that differ in nothing but their message, of which only the hash is kept."""
 
     last: float
-    messages: set[str] = field(default_factory=set)
+    messages: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -111,10 +111,12 @@ class Correlator:
         if now - group.last > WINDOW:
             group.messages.clear()
         group.last = now
-        if event.message in group.messages or len(group.messages) < SIMILAR - 1:
-            group.messages.add(event.message)
+        # Output of probes and hooks may be long, and thousands of events are remembered.
+        message = hash(event.message)
+        if message in group.messages or len(group.messages) < SIMILAR - 1:
+            group.messages.add(message)
             where = event.involved_object
-            return event, (similar, where.field_path, event.message)
+            return event, (similar, where.field_path, message)
         return msgspec.structs.replace(event, message=_COMBINED + event.message), similar
 
     def _counted(self, event: Event, key: Hashable) -> Sent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -171,3 +172,16 @@ def test_ev12_in_no_time_more_is_sent_than_burst_and_refill_allow(sayings: list[
                 assert len(allowed) - first <= BURST + span / REFILL + 1e-6
         else:
             assert len(allowed) >= BURST, "nothing is held back before the burst is used up"
+
+
+def test_long_messages_are_not_kept() -> None:
+    correlator = Correlator()
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            said = event(make_pod(f"web-{number}"), message=f"{number}".ljust(20_000, "x"))
+            assert correlator.correlate(said, float(number)) is not None
+        del said
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
