@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -17,10 +18,22 @@ T = TypeVar("T")
 # They hold the interpreter in turn with the event loop: more of them would make it wait longer.
 _AT_ONCE: Final = 4
 _PATIENCE: Final = 5.0
+_SPARE_FOR: Final = 5.0
+"""Seconds that a thread waits for its next call."""
 
 
 class _Daemons(Executor):
-    """A thread for each call, which does not keep the process from ending."""
+    """A thread for each call at a time, none of which keeps the process from ending.
+
+    One that is done waits a while for the next call: to start a thread costs the event loop more
+    than most of the work that is done here.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._spare = 0
+        """Threads that wait for a call and have none in the queue."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -35,8 +48,35 @@ class _Daemons(Executor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=run, name="volumes", daemon=True).start()
+        with self._lock:
+            spare = self._spare > 0
+            self._spare -= spare
+        if spare:
+            self._calls.put(run)
+        else:
+            threading.Thread(target=self._serve, args=(run,), name="volumes", daemon=True).start()
         return future
+
+    def _serve(self, first: Callable[[], None]) -> None:
+        first()
+        del first  # what it holds is not kept for as long as the thread waits
+        while self._next_call():
+            pass
+
+    def _next_call(self) -> bool:
+        """Make the next call; False when none came in time."""
+        with self._lock:
+            self._spare += 1
+        try:
+            call = self._calls.get(timeout=_SPARE_FOR)
+        except Empty:
+            with self._lock:
+                if self._spare > 0:
+                    self._spare -= 1
+                    return False
+            call = self._calls.get()  # each that waits has been given one meanwhile
+        call()
+        return True
 
 
 class DiskThreads:
