@@ -111,10 +111,11 @@ class _Reader:
         node = self._anchors.get(event.anchor)
         if node is None:
             column = event.start_mark.column + 1
-            message = f"unknown anchor {event.anchor!r}"
+            # Its name is not repeated: it may be a password that begins with an asterisk.
+            message = "an alias names no anchor; put a value that begins with * into quotes"
             raise DocumentError(message, line, column)
         if node.size == 0:
-            message = f"anchor {event.anchor!r} contains itself"
+            message = "an anchor contains itself"
             raise DocumentError(message, line)
         if self.builder.wants_key:
             self._alias_key(node, line)

@@ -413,6 +413,9 @@ async def test_h13_everything_exited_goes_when_the_pods_content_may_go() -> None
         kill = KillOptions(evict=True)
         rig.workers.update_pod(UpdatePodOptions(KILL, make_pod(), kill=kill))
         desk.handlers.container_died(U1, "some-sandbox")
+        assert desk.removed == []
+        await rig.settle()
+        desk.handlers.container_died(U1, "some-sandbox")
         assert desk.removed == [("u1", "c2"), ("u1", "c1")]
 
 

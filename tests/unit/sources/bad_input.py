@@ -218,7 +218,7 @@ REFUSED: Final = [
     refused(
         "an alias in itself",
         POD + "    env: &e [*e]\n",
-        "anchor 'e' contains itself (line 9)",
+        "an anchor contains itself (line 9)",
     ),
     refused("deep", "a: " + "[" * 200 + "]" * 200, "nested more than 100 levels deep (line 1)"),
     refused(
