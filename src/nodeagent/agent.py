@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -228,6 +229,7 @@ class NodeAgent:
         config, node = self.config, self.config.effective_node_name
         checkpoints = Path(config.root_dir) / "checkpoints"
         metrics = ManifestMetrics(self.registry)
+        unsupported = partial(unsupported_fields, cluster=link is not None)
         sources: list[Source] = []
         if config.manifest_paths:
             files = FileSource(
@@ -237,7 +239,7 @@ class NodeAgent:
                 checkpoint=ManifestCheckpoint(checkpoints / "manifests.json", node),
                 journal=self.journal,
                 metrics=metrics,
-                unsupported=unsupported_fields,
+                unsupported=unsupported,
                 clock=self._clock,
                 objects=standalone,
             )
@@ -252,7 +254,7 @@ class NodeAgent:
                 checkpoint=ManifestCheckpoint(path, node, tolerate=False),
                 journal=self.journal,
                 metrics=metrics,
-                unsupported=unsupported_fields,
+                unsupported=unsupported,
                 objects=standalone,
             )
             sources.append(at_url)

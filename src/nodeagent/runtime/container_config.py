@@ -9,6 +9,7 @@ import msgspec
 from nodeagent.api import Container, Pod
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime import names
+from nodeagent.runtime.devices import build_devices, volume_groups
 from nodeagent.runtime.environment import (
     NO_SOURCES,
     EnvironmentSources,
@@ -72,6 +73,7 @@ def build_container_config(
             for name, value in environment.items()
         ],
         mounts=build_mounts(container, inputs.mounts, inputs.files, inputs.userns, environment),
+        devices=build_devices(container, inputs.mounts.volumes),
         labels=container_labels(pod, container.name),
         annotations=container_annotations(pod, container, inputs.attempt),
         log_path=f"{container.name}/{inputs.attempt}.log",
@@ -89,6 +91,7 @@ def build_container_config(
                 host,
                 userns=inputs.userns,
                 target=inputs.target,
+                groups=volume_groups(inputs.mounts.volumes.values()),
             ),
         ),
     )

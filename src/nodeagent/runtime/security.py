@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from nodeagent.api import Container, Pod, PodSecurityContext, SecurityContext, SELinuxOptions
@@ -86,10 +87,16 @@ def is_privileged(container: Container) -> bool:
     return bool(own_context(container).privileged)
 
 
-def supplemental_groups(pod: Pod) -> list[int]:
-    """Groups that all processes of the pod are in: that of its volumes, then the listed ones."""
+def supplemental_groups(pod: Pod, further: Iterable[int] = ()) -> list[int]:
+    """Groups that all processes of the pod are in: that of its volumes, then the listed ones.
+
+    Args:
+        pod: lists them.
+        further: those that its volumes ask for.
+    """
     context = pod_context(pod)
     groups = list(context.supplemental_groups)
+    groups += [group for group in further if group not in groups]
     return groups if context.fs_group is None else [context.fs_group, *groups]
 
 
@@ -120,6 +127,7 @@ def container_security(
     *,
     userns: v1.UserNamespace | None = None,
     target: str = "",
+    groups: Iterable[int] = (),
 ) -> v1.LinuxContainerSecurityContext:
     """The container's security settings; what it does not say itself, its pod says for it.
 
@@ -131,6 +139,7 @@ def container_security(
         host: gives the paths that are masked because they exist, and whether there is AppArmor.
         userns: the pod's user namespace; None when it has the host's.
         target: id of the container whose processes this one sees; "" for none.
+        groups: further ones, for the pod's volumes.
 
     Raises:
         ContainerStartError: the container must not run as root, and may do so; or it wants an
@@ -149,7 +158,7 @@ def container_security(
         no_new_privs=own.allow_privilege_escalation is False,
         run_as_group=_number(_first(own.run_as_group, shared.run_as_group)),
         selinux_options=_selinux(own.se_linux_options or shared.se_linux_options),
-        supplemental_groups=supplemental_groups(pod),
+        supplemental_groups=supplemental_groups(pod, groups),
         supplemental_groups_policy=_groups_policy(shared),
         seccomp=confined,
         seccomp_profile_path=confined_path,

@@ -44,6 +44,8 @@ class Treatment(enum.Enum):
     """The fields inside decide."""
     UNSUPPORTED = "unsupported"
     """The pod waits."""
+    CLUSTER = "cluster"
+    """The pod runs as the field says on a node of a cluster; without an API server it waits."""
 
 
 Allowed: TypeAlias = Callable[[Any], bool]
@@ -55,6 +57,7 @@ _SUPPORTED: Final = Treatment.SUPPORTED
 _HARMLESS: Final = Treatment.HARMLESS
 _INSIDE: Final = Treatment.INSIDE
 _UNSUPPORTED: Final = Treatment.UNSUPPORTED
+_CLUSTER: Final = Treatment.CLUSTER
 
 
 def _one_of(*values: object) -> Allowed:
@@ -87,7 +90,7 @@ _CONTAINER: Final[Mapping[str, Rule]] = {
     "restart_policy": _SUPPORTED,
     "restart_policy_rules": _INSIDE,
     "volume_mounts": _INSIDE,
-    "volume_devices": _UNSUPPORTED,
+    "volume_devices": _CLUSTER,
     "liveness_probe": _SUPPORTED,
     "readiness_probe": _SUPPORTED,
     "startup_probe": _SUPPORTED,
@@ -213,9 +216,9 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
         "config_map": _SUPPORTED,
         "downward_api": _SUPPORTED,
         "projected": _SUPPORTED,
-        "persistent_volume_claim": _UNSUPPORTED,
-        "ephemeral": _UNSUPPORTED,
-        "csi": _UNSUPPORTED,
+        "persistent_volume_claim": _CLUSTER,
+        "ephemeral": _CLUSTER,
+        "csi": _CLUSTER,
         "image": _SUPPORTED,
         "nfs": _SUPPORTED,
         "iscsi": _UNSUPPORTED,
@@ -241,18 +244,22 @@ RULES: Final[Mapping[type[msgspec.Struct], Mapping[str, Rule]]] = {
 }
 
 
-def unsupported_fields(pod: Pod) -> list[str]:
+def unsupported_fields(pod: Pod, *, cluster: bool = False) -> list[str]:
     """Paths of the fields that keep the pod from running (``spec.containers[0].tty``).
 
     Empty when the pod can run exactly as its spec says.
+
+    Args:
+        pod: the pod.
+        cluster: whether there is an API server.
     """
-    return list(_walk(pod.spec, "spec"))
+    return list(_walk(pod.spec, "spec", cluster))
 
 
-def _walk(value: Any, path: str) -> Iterator[str]:
+def _walk(value: Any, path: str, cluster: bool) -> Iterator[str]:
     if isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _walk(item, f"{path}[{index}]")
+            yield from _walk(item, f"{path}[{index}]", cluster)
         return
     kind: Any = type(value)
     for field, rule in _ruled_fields(kind):
@@ -261,7 +268,10 @@ def _walk(value: Any, path: str) -> Iterator[str]:
             continue
         where = f"{path}.{field.encode_name}"
         if rule is _INSIDE:
-            yield from _walk(content, where)
+            yield from _walk(content, where, cluster)
+        elif rule is _CLUSTER:
+            if not cluster:
+                yield where
         elif rule is _UNSUPPORTED or (callable(rule) and not rule(content)):
             yield where
 

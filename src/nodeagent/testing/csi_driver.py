@@ -16,7 +16,7 @@ from anyio import to_thread
 from nodeagent.csi.client import Abilities, NodeInfo
 from nodeagent.proto import pluginregistration as registration
 from nodeagent.proto.csi import v1
-from nodeagent.rpc import InvalidArgument, NotFound, serve_unix
+from nodeagent.rpc import InvalidArgument, NotFound, Servable, serve_unix
 from nodeagent.volumes.mounter import Mounter, is_mounted
 
 Before: TypeAlias = Callable[[str], Awaitable[None]]
@@ -50,6 +50,8 @@ class CsiDriver:
         abilities: what it says it can do.
         versions: of CSI that it says it speaks.
         before: comes before each call.
+        keeps: whether it leaves everything mounted, and says that it does not.
+        fake_devices: whether its devices are plain files, for who may not have devices.
         calls: names of calls and their requests, in order.
         told: what the agent said of its registrations.
     """
@@ -61,6 +63,8 @@ class CsiDriver:
     abilities: Abilities = field(default_factory=lambda: Abilities(stage=True))
     versions: tuple[str, ...] = ("1.0.0",)
     before: Before = _at_once
+    keeps: bool = False
+    fake_devices: bool = False
     calls: list[tuple[str, Any]] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     _devices: dict[str, str] = field(default_factory=dict)
@@ -104,6 +108,10 @@ class CsiDriver:
         async with serve_unix((node,), endpoint), serve_unix((about,), socket):
             yield
 
+    def node(self) -> Servable:
+        """The service that the agent calls, for who serves it himself."""
+        return _Node(self)
+
     async def take(self, name: str, request: Any) -> None:
         """Write a call down."""
         self.calls.append((name, request))
@@ -135,6 +143,8 @@ class CsiDriver:
 
     def hide(self, target: Path) -> None:
         """Undo that."""
+        if self.keeps:
+            return
         while is_mounted(self.mounter, target):
             self.mounter.unmount(target)
         if target.is_dir():
@@ -149,6 +159,8 @@ class CsiDriver:
                 self.data.mkdir(parents=True, exist_ok=True)
                 with image.open("wb") as file:
                     file.truncate(_BLOCK_SIZE)
+            if self.fake_devices:
+                return str(image)
             command = ["losetup", "--find", "--show", str(image)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             self._devices[volume_id] = done.stdout.strip()

@@ -10,7 +10,8 @@ from typing import Final
 
 from nodeagent.volumes.removal import Removal, mount_points_below, remove_tree
 
-_KINDS: Final = ("volumes", "volumeDevices")
+_DEVICES: Final = "volumeDevices"
+_KINDS: Final = ("volumes", _DEVICES)
 _POD_SUBDIRECTORIES: Final = ("volumes", "plugins", "containers")
 
 
@@ -26,14 +27,19 @@ def volumes_on_disk(pod_dir: Path) -> list[tuple[str, str, str]]:
         (kind, plugin, name)
         for kind in _KINDS
         for plugin in _names(pod_dir / kind)
-        for name in _names(pod_dir / kind / plugin)
+        for name in _names(pod_dir / kind / plugin, links=kind == _DEVICES)
     ]
 
 
-def _names(path: Path) -> list[str]:
+def _names(path: Path, *, links: bool = False) -> list[str]:
     with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(e.name for e in os.scandir(path) if not e.is_symlink() and e.is_dir())
+        return sorted(e.name for e in os.scandir(path) if _counts(e, links))
     return []
+
+
+def _counts(entry: os.DirEntry[str], links: bool) -> bool:
+    # A device of a pod is a link to it.
+    return links if entry.is_symlink() else entry.is_dir()
 
 
 def remove_pod_dir(pod_dir: Path) -> tuple[bool, Removal]:

@@ -43,7 +43,7 @@ from nodeagent.volumes.pod_volumes import (
     still_mounted,
     unready,
 )
-from nodeagent.volumes.reconcile import Held, VolumeState, back_off, began, next_step, wish
+from nodeagent.volumes.reconcile import Held, VolumeState, at_once, back_off, began, next_step, wish
 from nodeagent.volumes.sub_path_service import SubPathService
 from nodeagent.volumes.sub_paths import clean_sub_paths
 from nodeagent.volumes.threads import DiskThreads
@@ -226,6 +226,15 @@ class VolumeManager:
         if rest := uids[_AT_A_TIME:]:
             loop = asyncio.get_running_loop()
             loop.call_soon(self._refresh_some, rest, kind, name)
+
+    def try_again(self, uid: PodUID) -> None:
+        """What a volume of the pod has waited for may be there now: do not wait longer."""
+        held = self._pods.get(uid)
+        if held is None:
+            return
+        for volume in held.missing() if held.pod is not None else held.left():
+            volume.state = at_once(volume.state)
+        self._kick(held)
 
     def _want(self, pod: Pod) -> PodVolumes:
         """Note what the pod needs.

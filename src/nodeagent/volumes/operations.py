@@ -23,7 +23,6 @@ from nodeagent.volumes.wanted import ownership
 Record: TypeAlias = Callable[[Pod, str, str, str], None]
 """Emits an event about a pod: type, reason, message. Never waits."""
 
-_FAILED_MOUNT: Final = "FailedMount"
 _EXPECTED: Final = (VolumeError, MountError, SyncError, OSError, ValueError)
 
 
@@ -148,8 +147,10 @@ class Operations:
         )
         if step is Step.TEAR_DOWN or held.pod is None or volume.stage is Stage.PROCESS:
             return
+        if isinstance(failure, VolumeError) and failure.quiet:
+            return
         text = f'{volume.stage.value} failed for volume "{volume.name}" : {volume.error}'
-        self._record(held.pod, "Warning", _FAILED_MOUNT, text)
+        self._record(held.pod, "Warning", volume.stage.reason, text)
 
 
 def say(error: Exception) -> str:

@@ -28,10 +28,17 @@ class Stage(enum.StrEnum):
     PROCESS = "process"
     """Before anything was mounted: what the pod refers to is not usable. The pod is told at
     once (``failed to process volumes``); the next sync of the pod tries again."""
+    AFFINITY = "MountVolume.NodeAffinity check"
     ATTACH = "MountVolume.WaitForAttach"
     DEVICE = "MountVolume.MountDevice"
     SET_UP = "MountVolume.SetUp"
-    MAP = "MapVolume.SetUpDevice"
+    MAP_DEVICE = "MapVolume.SetUpDevice"
+    MAP = "MapVolume.MapPodDevice"
+
+    @property
+    def reason(self) -> str:
+        """The reason of the event that tells of a failure."""
+        return "FailedMapVolume" if self in (Stage.MAP_DEVICE, Stage.MAP) else "FailedMount"
 
 
 class VolumeError(Exception):
@@ -41,12 +48,21 @@ class VolumeError(Exception):
         stage: where it failed.
         reject: a word when the pod can never run here and must be rejected with it
             (``VolumeAttachmentLimitExceeded``); "" to try again.
+        quiet: whether it is only waited for something that others do: no event tells of it.
     """
 
-    def __init__(self, message: str, *, stage: Stage = Stage.SET_UP, reject: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage: Stage = Stage.SET_UP,
+        reject: str = "",
+        quiet: bool = False,
+    ) -> None:
         super().__init__(message)
         self.stage = stage
         self.reject = reject
+        self.quiet = quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,11 @@ def wish(state: VolumeState, *, wanted: bool, stale: bool = False) -> VolumeStat
     return replace(state, wanted=wanted, stale=wanted and (state.stale or stale))
 
 
+def at_once(state: VolumeState) -> VolumeState:
+    """Wait no longer before the next try."""
+    return replace(state, failures=0, retry_at=0.0)
+
+
 def began(state: VolumeState, step: Step) -> VolumeState:
     """A step is under way: until it has succeeded nothing is certain."""
     held = state.held if step is Step.REFRESH else Held.UNCERTAIN

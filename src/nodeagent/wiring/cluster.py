@@ -146,6 +146,7 @@ def build_cluster(
     if storage is not None:
         storage.on_node_changed.append(manager.wake)
         objects.node.subscribe(storage.node.retry_now)
+        objects.node.subscribe(storage.csi.wake)
     retries = [
         telling.retry_now,
         manager.wake,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
@@ -123,8 +123,14 @@ def node_gatherer(link: ClusterLink, side: NodeSide) -> NodeGatherer:
         list_images=side.images.list_images,
         runtime_version=version,
         find_addresses=find_addresses,
-        storage_error=lambda: "" if storage is None else storage.node.error,
     )
+    if storage is not None:
+        inputs = replace(
+            inputs,
+            storage_error=lambda: storage.node.error,
+            volumes_in_use=storage.attachments.in_use,
+            volumes_reported=storage.attachments.reported,
+        )
     name = side.config.effective_node_name
     port = api_port(side.config, link)
     return NodeGatherer(name, side.config, side.machine, side.runtime_name, inputs, port=port)

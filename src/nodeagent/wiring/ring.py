@@ -149,7 +149,9 @@ def build_parts(
         tokens=referred.account_tokens,
     )
     settings = runtime_settings(config, root, node_address)
-    cluster_storage = build_storage(link, config, journal, registry)
+    cluster_storage = build_storage(
+        link, config, journal, registry, node=lookup.node, objects=referred.store
+    )
     lookups = make_lookups(
         objects,
         link,
@@ -165,6 +167,7 @@ def build_parts(
         journal=journal,
         clock=clock,
         objects=referred.store,
+        storage=cluster_storage,
     )
     volumes.on_note = lambda uid: syncer.refresh(uid)  # noqa: PLW0108 - made below
 
@@ -221,7 +224,7 @@ def build_parts(
         statuses=statuses,
         inspect=partial(inspect_pod, lister),
         record=events,
-        unsupported=unsupported_fields,
+        unsupported=partial(unsupported_fields, cluster=link is not None),
         qos_class=lambda pod: compute_qos(pod).value,
         network_error=lambda: runtime_state.network_error,
         runtime_name=lambda: runtime_name,

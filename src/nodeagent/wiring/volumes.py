@@ -22,6 +22,7 @@ from nodeagent.volumes.local import LocalPlugin
 from nodeagent.volumes.nfs import NfsPlugin
 from nodeagent.volumes.objects import NoObjects, ObjectSource
 from nodeagent.volumes.plugin import PluginRegistry
+from nodeagent.wiring.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ def make_volumes(
     journal: Journal,
     clock: Clock,
     objects: ObjectSource | None = None,
+    storage: Storage | None = None,
 ) -> VolumeManager:
     """The volume manager, with all kinds of volumes.
 
@@ -70,8 +72,10 @@ def make_volumes(
         journal: the flight recorder.
         clock: wall clock.
         objects: gives ConfigMaps, Secrets and tokens; without it there are none.
+        storage: serves the volumes of a cluster; None without one.
     """
     objects = objects or NoObjects()
+    local = LocalPlugin()
     plugins = PluginRegistry(
         (
             EmptyDirPlugin(facts.allocatable),
@@ -79,9 +83,14 @@ def make_volumes(
             *content_plugins(objects, facts),
             ImagePlugin(),
             NfsPlugin(),
-            LocalPlugin(),
+            local,
         )
     )
+    if storage is not None:
+        plugins.add(storage.csi)
+        plugins.add(storage.claims(local, plugins))
     manager = VolumeManager(root, journal, plugins=plugins, record=events, clock=clock)
+    if storage is not None:
+        storage.csi.try_again = manager.try_again
     objects.subscribe(manager.object_changed)
     return manager

@@ -35,7 +35,7 @@ NUMBERED = {
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
     "objects.md": (("objects", "runtime", "sources", "../integration"), 20),
-    "csi.md": (("csi", "volumes"), 12),
+    "csi.md": (("csi", "volumes", "runtime"), 50),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
 BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}
