@@ -44,6 +44,7 @@ _FILES: Final = {
     "cluster": ("certificate-authority",),
     "user": ("client-certificate", "client-key", "tokenFile"),
 }
+_TEXTS: Final = ("server", "proxy-url", "tls-server-name")
 
 
 class KubeConfig:
@@ -101,6 +102,9 @@ class KubeConfig:
         user: dict[str, Any] = {}
         if context.get("user"):
             user = named(document, "users", context["user"], "user")
+        for key in _TEXTS:
+            if cluster.get(key):
+                text_of(cluster, key)
         base = Path(os.path.abspath(self._path)).parent  # noqa: PTH100 - links stay
         if self._rotated is not None and has_certificate(user):
             _prefer_rotated(user, self._rotated, now)

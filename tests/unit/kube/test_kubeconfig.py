@@ -283,7 +283,9 @@ async def test_kf6_what_is_named_in_it_must_be_there_and_fit(tmp_path: Path) -> 
         ({"tokenFile": "none"}, {}, f"{tmp_path}/none"),
         ({}, {"server": ""}, "the cluster has no server"),
         ({}, {"server": "127.0.0.1:6443"}, "the server must be a URL such as https://"),
-        ({}, {"server": 5}, "malformed"),
+        ({}, {"server": 5}, "server must be a string"),
+        ({}, {"proxy-url": {"a": "b"}}, "proxy-url must be a string"),
+        ({}, {"tls-server-name": ["a"]}, "tls-server-name must be a string"),
         ({"exec": 5}, {}, "exec must be a mapping"),
     ):
         kubeconfig(path, SERVER, user=user, cluster=cluster)
@@ -318,7 +320,10 @@ def test_kf6_no_content_makes_it_raise_anything_else(
         except AccessError:
             return None
 
-    anyio.run(load)
+    access = anyio.run(load)
+    if access is not None:
+        told = (access.server, access.server_name, access.proxy, access.authorization)
+        assert all(isinstance(text, str) for text in told)
 
 
 def test_kf7_only_what_reads_kubeconfigs_is_loaded(tmp_path: Path) -> None:
