@@ -42,7 +42,7 @@ class Route:
     name: str
     methods: tuple[str, ...]
     handler: Handler
-    steps: tuple[int, ...] | None = ()
+    steps: tuple[int, ...] | None = (0,)
     debug: bool = True
     off: str = ""
     upgrades: bool = False
