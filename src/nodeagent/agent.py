@@ -160,7 +160,7 @@ class NodeAgent:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports that are open, by listener: ``healthz``, ``read-only``."""
+        """The ports that are open, by listener: ``healthz``, ``read-only``, ``api``."""
         return dict(self._running_parts().ports)
 
     @property

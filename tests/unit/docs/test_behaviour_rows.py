@@ -34,6 +34,7 @@ NUMBERED = {
     "admission.md": (("pods",), 36),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
+    "server.md": (("server",), 65),
     "objects.md": (("objects", "runtime", "sources", "../integration"), 20),
     "csi.md": (("csi", "volumes", "runtime"), 50),
 }

@@ -1,12 +1,16 @@
 """Files of container logs. Functions here block.
 
-docs/behaviour/server.md, "Container logs".
+docs/behaviour/server.md, "Container logs" and "Following a log".
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +19,8 @@ from nodeagent.server.kubelet.log_lines import LogLines
 
 CHUNK: Final = 256 * 1024
 _BLOCK: Final = 64 * 1024
+_PACKED: Final = ".gz"
+_UNFINISHED: Final = ".tmp"
 
 
 class LogFileError(Exception):
@@ -36,17 +42,22 @@ class Piece:
 
 @dataclass(slots=True)
 class LogFile:
-    """An open log, and how far it has been read.
+    """An open log, or one that was rotated, and how far it has been read.
 
     Attributes:
-        path: where it was opened.
+        log: where the container's log is, whatever this file is called by now.
         descriptor: of the file.
-        identity: of the file, whatever its name is by now.
+        rotated: names of rotated files that were there when the log was opened.
+        name: what this file is called since it was rotated, without the end that says that it is
+            packed; "" as long as that is not known.
+        take: reads so many bytes.
     """
 
-    path: Path
+    log: Path
     descriptor: int
-    identity: tuple[int, int]
+    rotated: frozenset[str]
+    name: str
+    take: Callable[[int], bytes]
 
     def read(self, lines: LogLines) -> Piece:
         """Read on; ``lines`` says what of it the client gets.
@@ -56,22 +67,31 @@ class LogFile:
             LogFileError: it cannot be read.
         """
         try:
-            data = os.read(self.descriptor, CHUNK)
-        except OSError as error:
-            raise LogFileError(_trouble(self.path, error)) from error
+            data = self.take(CHUNK)
+        except (OSError, EOFError, zlib.error) as error:
+            raise LogFileError(_trouble(self.log, error)) from error
         return Piece(lines.feed(data) if data else b"", at_end=len(data) < CHUNK)
 
-    def replaced(self) -> bool:
-        """Whether another file has its name by now."""
-        try:
-            facts = os.stat(self.path)  # noqa: PTH116 - follows links, as the opening does
-        except OSError:
-            return False  # renamed, and the new one is not there yet
-        return (facts.st_dev, facts.st_ino) != self.identity
+    def successor(self) -> LogFile | None:
+        """The file in which the log goes on; None while this is the newest.
 
-    def shrunk(self) -> bool:
-        """Whether the file was emptied; it is then read from its beginning again."""
-        if os.fstat(self.descriptor).st_size >= os.lseek(self.descriptor, 0, os.SEEK_CUR):
+        Raises:
+            LogFileError: it cannot be opened.
+        """
+        if not self.name and not self._replaced():
+            return None
+        present = rotated_names(self.log.name, _names_in(self.log.parent))
+        name = self.name or self._name_among(present)
+        later = next_name(name, present)
+        if not later:
+            return open_log(self.log)
+        found = _open_rotated(self.log, later)
+        # It went while we looked; what comes after it is better than nothing.
+        return found or open_log(self.log)
+
+    def start_again(self) -> bool:
+        """Whether the file was emptied; then it is read from its beginning."""
+        if self.name or os.fstat(self.descriptor).st_size >= _position(self.descriptor):
             return False
         os.lseek(self.descriptor, 0, os.SEEK_SET)
         return True
@@ -80,6 +100,39 @@ class LogFile:
         """Give the descriptor back."""
         os.close(self.descriptor)
 
+    def _replaced(self) -> bool:
+        """Whether another file has the log's name by now."""
+        try:
+            facts = os.stat(self.log)  # noqa: PTH116 - follows links, as the opening does
+        except OSError:
+            return False  # renamed, and the new one is not there yet
+        return not _same(facts, os.fstat(self.descriptor))
+
+    def _name_among(self, present: Iterable[str]) -> str:
+        """What this file is called now."""
+        own = os.fstat(self.descriptor)
+        for name in present:
+            with suppress(OSError):
+                if _same(os.stat(self.log.with_name(name)), own):  # noqa: PTH116
+                    return name
+        # Packed meanwhile: names grow, so it is the first of those that are new.
+        return min((name for name in present if name not in self.rotated), default="")
+
+
+def rotated_names(log: str, names: Iterable[str]) -> list[str]:
+    """The names of a log's rotated files, the oldest first, whether or not they are packed."""
+    found = {
+        name.removesuffix(_PACKED)
+        for name in names
+        if name.startswith(f"{log}.") and not name.endswith(_UNFINISHED)
+    }
+    return sorted(found)
+
+
+def next_name(name: str, present: Iterable[str]) -> str:
+    """The rotated file that came after ``name``; "" when that is the log itself."""
+    return min((other for other in present if other > name), default="") if name else ""
+
 
 def open_log(path: Path, tail: int | None = None) -> LogFile:
     """Open a log where the last ``tail`` lines begin; None for its beginning.
@@ -87,6 +140,21 @@ def open_log(path: Path, tail: int | None = None) -> LogFile:
     Raises:
         LogFileError: it cannot be opened, or is no regular file.
     """
+    present: frozenset[str] = frozenset()
+    with suppress(OSError, ValueError):
+        # Before the file: what is rotated from here on is new.
+        present = frozenset(rotated_names(path.name, _names_in(path.parent)))
+    return _opened(path, path, present, "", tail)
+
+
+def _open_rotated(log: Path, name: str) -> LogFile | None:
+    for end in ("", _PACKED):
+        with suppress(LogFileError):
+            return _opened(log.with_name(name + end), log, frozenset(), name, None)
+    return None
+
+
+def _opened(path: Path, log: Path, rotated: frozenset[str], name: str, tail: int | None) -> LogFile:
     # Whoever may write there is not trusted: nothing waits for the other end of a FIFO.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
@@ -106,7 +174,17 @@ def open_log(path: Path, tail: int | None = None) -> LogFile:
     except LogFileError:
         os.close(descriptor)
         raise
-    return LogFile(path, descriptor, (facts.st_dev, facts.st_ino))
+    take = _unpacking(descriptor) if path.name.endswith(_PACKED) else _reading(descriptor)
+    return LogFile(log, descriptor, rotated, name, take)
+
+
+def _reading(descriptor: int) -> Callable[[int], bytes]:
+    return lambda size: os.read(descriptor, size)
+
+
+def _unpacking(descriptor: int) -> Callable[[int], bytes]:
+    packed = gzip.GzipFile(fileobj=os.fdopen(descriptor, "rb", closefd=False))
+    return packed.read
 
 
 def tail_start(descriptor: int, size: int, lines: int) -> int:
@@ -129,6 +207,18 @@ def tail_start(descriptor: int, size: int, lines: int) -> int:
     return 0
 
 
-def _trouble(path: Path, error: OSError | ValueError) -> str:
-    reason = getattr(error, "strerror", None) or "no file can have this name"
+def _names_in(directory: Path) -> list[str]:
+    return [entry.name for entry in directory.iterdir()]
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _position(descriptor: int) -> int:
+    return os.lseek(descriptor, 0, os.SEEK_CUR)
+
+
+def _trouble(path: Path, error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
     return f"failed to open log file {str(path)!r}: {reason.lower()}"

@@ -70,12 +70,16 @@ class LogSender:
                 # Read after it was asked: what a container wrote last is there by now.
                 if await self._to_end(file):
                     return
-                if newer := await to_thread.run_sync(_newer, file):
+                if newer := await to_thread.run_sync(file.successor):
                     # Nobody writes to the old one once the new one is there.
-                    await self._to_end(file)
+                    if await self._to_end(file):
+                        newer.close()
+                        return
                     await self._send(self._lines.next_file())
                     file.close()
                     file = newer
+                    continue
+                if await to_thread.run_sync(file.start_again):
                     continue
                 if not running:
                     await self._send(self._lines.finish())
@@ -93,8 +97,3 @@ class LogSender:
             if piece.at_end:
                 break
         return self._lines.done
-
-
-def _newer(file: LogFile) -> LogFile | None:
-    """The file that has a log's name by now; None when it is still the same."""
-    return open_log(file.path) if file.replaced() else None

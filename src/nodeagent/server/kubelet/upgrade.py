@@ -19,6 +19,7 @@ _CONNECT: Final = 10.0
 _ANSWER: Final = 30.0
 _MOST_BODY: Final = 64 * 1024
 _MOST_HEAD: Final = 64 * 1024
+_NO_ADDRESS: Final = "the runtime has no streaming server: it gave no address of one"
 _HOP: Final = ("connection", "transfer-encoding", "content-length", "keep-alive")
 
 
@@ -148,10 +149,13 @@ async def upgrade(
     Raises:
         NoStreamError: there is no answer.
     """
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise NoStreamError(_NO_ADDRESS) from error
     if parts.scheme not in ("http", "https") or not host:
-        raise NoStreamError("the runtime has no streaming server: it gave no address of one")
+        raise NoStreamError(_NO_ADDRESS)
     try:
         with anyio.fail_after(_CONNECT):
             transport, answer = await asyncio.get_running_loop().create_connection(
