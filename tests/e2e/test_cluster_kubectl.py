@@ -4,11 +4,13 @@ docs/behaviour/server.md, "Container logs" and "Streams".
 """
 
 import hashlib
+import http.client
 import os
 import re
+import ssl
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,14 @@ pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
 NAME = "served"
 
 
-@pytest.fixture
-def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterator[ClusterNode]:
+@contextmanager
+def served_node(
+    lab: Lab, plane: ControlPlane, address: str, base: Path, *flags: str
+) -> Iterator[ClusterNode]:
+    """A node that the API server can reach."""
     serving = plane.authority.issue(f"serving-{NAME}", NAME, hosts=[NAME, address])
     port = free_port()
-    flags = (
+    own = (
         f"--node-ip={address}",
         f"--address={address}",
         f"--port={port}",
@@ -37,10 +42,16 @@ def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterato
         f"--tls-cert-file={serving.cert}",
         f"--tls-private-key-file={serving.key}",
     )
-    with closing(ClusterNode(tmp_path, lab.endpoint, plane, NAME, *flags)) as node:
+    with closing(ClusterNode(base, lab.endpoint, plane, NAME, *own, *flags)) as node:
         node.read_only_host, node.api_port = address, port
         node.start()
         node.wait_ready()
+        yield node
+
+
+@pytest.fixture
+def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterator[ClusterNode]:
+    with served_node(lab, plane, address, tmp_path) as node:
         yield node
 
 
@@ -190,3 +201,50 @@ def test_a_request_through_a_forwarded_port(node: ClusterNode) -> None:
 def test_the_api_server_knows_the_port(node: ClusterNode) -> None:
     shown = node.plane.api.get(node.path)
     assert shown["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == node.api_port
+
+
+def test_a_log_is_followed_through_its_rotations(
+    lab: Lab, plane: ControlPlane, address: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "containerLogMaxSize: 20Ki\ncontainerLogMaxFiles: 5\ncontainerLogMonitorInterval: 3s\n"
+    )
+    script = "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); echo line $i; usleep 10000; done"
+    with served_node(lab, plane, address, tmp_path, f"--config={config}") as node:
+        command = ("sh", "-c", script)
+        create(node, "talker", command=command, restartPolicy="Never")
+        followed = plane.kubectl("logs", "-f", "talker")
+        assert followed == "".join(f"line {i}\n" for i in range(1, 1001))
+        assert list(node.logs_dir.glob("default_talker_*/main/0.log.*")), "it was rotated"
+
+
+def test_others_do_not_get_in(node: ClusterNode, tmp_path: Path) -> None:
+    authority, api_port = node.plane.authority, node.api_port
+    kubectl = node.plane.kubectl
+    for role, resources in (("reader", "nodes/metrics"), ("proxy", "nodes/proxy")):
+        kubectl("create", "clusterrole", f"e2e-{role}", "--verb=get", f"--resource={resources}")
+        kubectl("create", "clusterrolebinding", f"e2e-{role}", f"--clusterrole=e2e-{role}",
+                f"--user={role}")  # fmt: skip
+
+    def status(user: str, path: str) -> int:
+        context = ssl.create_default_context(cafile=str(authority.file))
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if user:
+            identity = authority.issue(f"e2e-{user}", user)
+            context.load_cert_chain(identity.cert, identity.key)
+        connection = http.client.HTTPSConnection(
+            node.read_only_host, api_port, timeout=30, context=context
+        )
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    assert status("", "/metrics") == 401
+    assert status("other", "/metrics") == 403
+    assert [status("reader", path) for path in ("/metrics", "/pods", "/configz")] == [200, 403, 403]
+    assert [status("proxy", path) for path in ("/metrics", "/pods", "/configz")] == [403, 200, 200]
+    assert status("admin", "/pods") == 403, "a name alone gives no rights"
