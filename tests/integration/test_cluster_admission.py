@@ -141,7 +141,7 @@ async def test_a_pod_that_asks_for_what_is_not_built_yet_waits_and_is_seen(tmp_p
         spec = {
             "nodeName": NODE,
             "containers": [{"name": "main", "image": "busybox:1.36"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+            "volumes": [{"name": "v", "iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0}}],
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
         node.store.create(body)
