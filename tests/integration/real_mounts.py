@@ -31,7 +31,7 @@ from nodeagent.api import (
 from nodeagent.api.objects import Secret
 from nodeagent.model import PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.volumes import VolumeManager
+from nodeagent.volumes import VolumeManager, threads
 from nodeagent.volumes.content_kinds import content_plugins
 from nodeagent.volumes.empty_dir import EmptyDirPlugin
 from nodeagent.volumes.mounter import Mounter, MountError, SystemMounter, is_mounted
@@ -195,6 +195,7 @@ async def foreign(root: Path) -> None:
 
 async def killed(root: Path) -> None:
     """Killed between any two steps, the next agent takes everything over, or removes it."""
+    threads._SPARE_FOR = 0.0  # type: ignore[misc]  # they end with their work, so that it can be waited for
     for steps in range(30):
         mounter = DyingMounter(steps)
         with suppress_killed():

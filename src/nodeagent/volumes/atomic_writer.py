@@ -12,12 +12,13 @@ import posixpath
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from nodeagent.clock import Clock, SystemClock
 
 DATA: Final = "..data"
 _NEW_DATA: Final = "..data_tmp"
@@ -110,7 +111,10 @@ def _top(path: str) -> str:
 
 
 def write_payload(
-    directory: Path, payload: Payload, prepare: Callable[[Path], None] | None = None
+    directory: Path,
+    payload: Payload,
+    prepare: Callable[[Path], None] | None = None,
+    clock: Clock | None = None,
 ) -> bool:
     """Make the payload the content of a directory, in one step for whoever reads it.
 
@@ -121,6 +125,7 @@ def write_payload(
         directory: the volume; it exists.
         payload: all files that it shall have.
         prepare: what is done about the new directory (its owner) before anybody sees it.
+        clock: wall clock, for the new directory's name.
 
     Returns:
         Whether anything was written.
@@ -133,7 +138,7 @@ def write_payload(
     old = _current(directory)
     changed = old is None or _differs(directory / old, files)
     if changed:
-        old = _publish(directory, files, prepare)
+        old = _publish(directory, files, prepare, clock or SystemClock())
     tops = {_top(path) for path in files}
     for top in sorted(tops):
         _link_top(directory, top)
@@ -172,8 +177,9 @@ def _publish(
     directory: Path,
     files: Mapping[str, ProjectedFile],
     prepare: Callable[[Path], None] | None,
+    clock: Clock,
 ) -> str:
-    name = _new_version(directory)
+    name = _new_version(directory, clock)
     version = directory / name
     try:
         for path, file in files.items():
@@ -190,8 +196,8 @@ def _publish(
     return name
 
 
-def _new_version(directory: Path) -> str:
-    stamp = time.strftime("..%Y_%m_%d_%H_%M_%S", time.gmtime())
+def _new_version(directory: Path, clock: Clock) -> str:
+    stamp = clock.now().strftime("..%Y_%m_%d_%H_%M_%S")
     while True:
         name = f"{stamp}.{secrets.randbelow(10**10)}"
         with suppress(FileExistsError):

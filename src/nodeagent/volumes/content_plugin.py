@@ -142,7 +142,7 @@ class ContentPlugin:
         if group is not None:
             directory = request.directory
             prepare = lambda _version: set_group(directory, group, read_only=True)  # noqa: E731
-        return write_payload(request.directory, payload, prepare)
+        return write_payload(request.directory, payload, prepare, request.clock)
 
 
 def _remove(request: TearDown) -> None:

@@ -127,6 +127,7 @@ class Operations:
             threads=self._threads,
             ownership=ownership(pod),
             note=lambda kind, reason, text: self._record(pod, kind, reason, text),
+            clock=self._clock,
         )
         if step is Step.REFRESH:
             return await volume.plugin.refresh(request)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from nodeagent.api import Pod, Volume
+from nodeagent.clock import Clock, SystemClock
 from nodeagent.model import PodUID
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes.mounter import Mounter
@@ -94,6 +95,7 @@ class SetUp:
         mounter: mounts; blocking.
         threads: where blocking work is done.
         note: emits events about the pod.
+        clock: wall clock, for what is shown.
     """
 
     pod: Pod
@@ -104,6 +106,7 @@ class SetUp:
     threads: DiskThreads
     ownership: Ownership = field(default_factory=Ownership)
     note: Note = no_note
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def uid(self) -> PodUID:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from nodeagent.clock import SystemClock
+
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import rsa
@@ -43,7 +45,7 @@ def self_signed(host: str, addresses: Sequence[str], now: dt.datetime | None = N
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    now = now or dt.datetime.now(dt.UTC)
+    now = now or SystemClock().now()
     stamp = int(now.timestamp())
     own = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
     key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
