@@ -69,7 +69,7 @@ def test_a_deleted_pod_ends_within_its_grace_period(
     node.run("web")
     plane.kubectl("delete", "pod", "web")  # waits until it is gone
     assert lab.cri.running("web") == []
-    assert node.pods() == []
+    until("the agent hears that it is gone", lambda: node.pods() == [])
 
 
 def test_a_pod_that_does_not_stop_is_terminating_and_then_killed(

@@ -20,6 +20,8 @@ def test_an_agent_started_while_the_server_is_away_keeps_pods_and_hears_later(
     node.put("static", pod("static"))
     kept, killed, deleted = node.run("kept"), node.run("killed"), node.run("deleted")
     static = node.wait_api_pod(node.full_name("static"))
+    saved = node.root_dir / "checkpoints" / "api-pods.json"
+    until("the checkpoint", lambda: deleted.uid in saved.read_text())
     node.kill9()
     plane.kubectl("delete", "pod", "deleted", "--force", "--grace-period=0")
     plane.server.kill()
@@ -27,7 +29,8 @@ def test_an_agent_started_while_the_server_is_away_keeps_pods_and_hears_later(
     until("the death", lambda: not _ids(lab, "killed"))
 
     node.start()
-    again = until("a restart", lambda: _pod(node, "killed", restarts=1))
+    # The checkpoint counts after 20 s without the server; then PLEG and the start come.
+    again = until("a restart", lambda: _pod(node, "killed", restarts=1), timeout=60)
     stays(
         "what ran goes on",
         lambda: (

@@ -278,7 +278,11 @@ def test_limits_of_the_pod_are_those_of_a_container_without_its_own(lab: Lab, ag
     assert limits == {"none": 128, "own": 32}
 
 
-def test_huge_pages_that_the_node_does_not_have_hold_the_container(agent: Agent) -> None:
+def test_a_pod_that_asks_for_huge_pages_that_the_node_does_not_have_is_rejected(
+    agent: Agent,
+) -> None:
     amounts = {"hugepages-16Mi": "16Mi", "memory": "32Mi", "cpu": "1"}
     agent.put("web", pod("web", container(resources={"limits": amounts, "requests": amounts})))
-    assert "this node has no huge pages of 16MB" in _refused(agent)
+    view = agent.wait_pod("web", lambda it: it.phase == "Failed", what="rejected")
+    assert "UnexpectedAdmissionError" in view.why
+    assert "(res: hugepages-16Mi, q: 16777216)" in view.why

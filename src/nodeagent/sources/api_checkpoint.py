@@ -21,7 +21,7 @@ from nodeagent.state_file import StateFile
 
 log = Log("source.api")
 
-GAP: Final = 3.0
+GAP: Final = 1.0
 """Seconds between two saves: statuses change often, and a disk wears out."""
 _LAST_SAVE: Final = 2.0
 
