@@ -135,7 +135,10 @@ class Parts:
         log.info("stopping_pods", timeout=timeout)
         # A pod with a longer grace period is cut short in time to be killed within the timeout.
         grace = max(1, int(timeout * _SHARE_FOR_GRACE))
+        wanted = [PodUID(pod.metadata.uid) for pod in self.manager.get_pods()]
         self.left_running = await self.workers.stop_all(timeout, grace)
+        for uid in wanted:
+            self.runtime.forgive_exits(uid)
         if self.left_running:
             uids = ",".join(self.left_running)
             log.warning("pods_left_running", uids=uids, cause="not done in time")

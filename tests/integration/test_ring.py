@@ -227,6 +227,20 @@ async def test_pods_stop_with_the_agent_when_asked_to(tmp_path: Path) -> None:
         assert not node.ids()
 
 
+async def test_what_the_agent_stops_at_its_end_has_not_crashed(tmp_path: Path) -> None:
+    source = MemorySource(make_pod("web"))
+    async with simulated(tmp_path) as (runtime, endpoint):
+        for _ in range(4):
+            async with agent_on(
+                runtime, endpoint, tmp_path, source, stop_pods_on_exit=True
+            ) as node:
+                await node.until(lambda: len(node.ids("web")) == 1)
+                await node.running("web")
+                records = node.agent.journal.select("default/web")
+                assert records
+                assert not [r for r in records if r.what == "BackOff"]
+
+
 async def test_pods_run_on_without_the_agent(tmp_path: Path) -> None:
     source = MemorySource(make_pod("web"))
     async with simulated(tmp_path) as (runtime, endpoint):

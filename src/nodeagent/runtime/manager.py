@@ -263,6 +263,10 @@ class RuntimeManager:
         self._pre_stops.forget_pod(uid)
         self._troubles.pop(uid, None)
 
+    def forgive_exits(self, uid: PodUID) -> None:
+        """The agent stopped this pod for reasons of its own: none of its containers crashed."""
+        self._back_off.forget_pod(uid)
+
     def remembered(self) -> set[PodUID]:
         """The pods of which something is remembered, also from an earlier agent."""
         back_off = {PodUID(uid) for uid in self._back_off.remembered()}
