@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from nodeagent.cli.params import Boolean, Duration
+from nodeagent.cli.params import Duration, boolean_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,22 +25,12 @@ _OPTIONS: Final = (
     click.option(
         "--cert-dir", default="", help="Where certificates are kept. Default: pki in --root-dir."
     ),
-    click.option(
+    boolean_option(
         "--rotate-certificates",
-        is_flag=False,
-        flag_value="true",
+        "Ask for a new client certificate before the present one ends.",
         default="false",
-        type=Boolean(),
-        help="Ask for a new client certificate before the present one ends.",
     ),
-    click.option(
-        "--register-node",
-        is_flag=False,
-        flag_value="true",
-        default="true",
-        type=Boolean(),
-        help="Make the Node object of this machine.",
-    ),
+    boolean_option("--register-node", "Make the Node object of this machine.", default="true"),
     click.option(
         "--kube-api-qps", default=50, show_default=True, help="Requests per second; 0: 50."
     ),

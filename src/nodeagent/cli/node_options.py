@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from nodeagent.api.node import Taint
-from nodeagent.cli.params import Boolean
+from nodeagent.cli.params import boolean_option
 from nodeagent.config.node_options import DEFAULT_EVICTION_HARD, parse_pairs, parse_taints
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,29 +106,16 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         callback=_pairs(DEFAULT_EVICTION_HARD),
         help="What must stay free, 'memory.available<100Mi,nodefs.available<10%'.",
     ),
-    click.option(
-        "--local-storage-capacity-isolation",
-        is_flag=False,
-        flag_value="true",
-        default="true",
-        type=Boolean(),
-        help="Report ephemeral storage.",
+    boolean_option(
+        "--local-storage-capacity-isolation", "Report ephemeral storage.", default="true"
     ),
-    click.option(
+    boolean_option(
         "--enable-controller-attach-detach",
-        is_flag=False,
-        flag_value="true",
+        "Controllers attach volumes to the node.",
         default="true",
-        type=Boolean(),
-        help="Controllers attach volumes to the node.",
     ),
-    click.option(
-        "--make-iptables-util-chains",
-        is_flag=False,
-        flag_value="true",
-        default="true",
-        type=Boolean(),
-        help="Keep the agent's own chains in iptables.",
+    boolean_option(
+        "--make-iptables-util-chains", "Keep the agent's own chains in iptables.", default="true"
     ),
     click.option(
         "--pod-cidr", default="", help="Addresses of pods, for a node without an API server."

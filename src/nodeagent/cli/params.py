@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -29,6 +30,24 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)
         except ValueError as error:
             return self.fail(f"{error}", param, ctx)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def boolean_option(
+    flag: str, help_text: str, *, default: str | None, show_default: bool = False
+) -> Callable[[F], F]:
+    """A flag that takes ``true`` or ``false`` after an equals sign, or nothing for ``true``."""
+    return click.option(
+        flag,
+        is_flag=False,
+        flag_value="true",
+        default=default,
+        show_default=show_default,
+        type=Boolean(),
+        help=help_text,
+    )
 
 
 class Verbosity(click.IntRange):

@@ -17,7 +17,7 @@ from nodeagent.aio import leaves
 from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.node_options import node_options
-from nodeagent.cli.params import Boolean, Duration, Headers, Port, Size, Verbosity
+from nodeagent.cli.params import Duration, Headers, Port, Size, Verbosity, boolean_option
 from nodeagent.cli.server_options import server_options
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
 from nodeagent.duration import format_duration
@@ -107,12 +107,10 @@ def flag_of(field: str) -> str:
 @click.option("--http-check-frequency", default="20s", show_default=True, type=Duration())
 @click.option("--sync-frequency", default="1m", show_default=True, type=Duration())
 @click.option("--runtime-request-timeout", default="2m", show_default=True, type=Duration())
-@click.option(
+@boolean_option(
     "--serialize-image-pulls",
-    is_flag=False,
-    flag_value="true",
-    type=Boolean(),
-    help="Pull one image at a time. Default: unless --max-parallel-image-pulls is 2 or more.",
+    "Pull one image at a time. Default: unless --max-parallel-image-pulls is 2 or more.",
+    default=None,
 )
 @click.option(
     "--max-parallel-image-pulls",
@@ -158,13 +156,8 @@ def flag_of(field: str) -> str:
     show_default=True,
     type=click.Choice(["text", "json"]),
 )
-@click.option(
-    "--stop-pods-on-exit",
-    is_flag=False,
-    flag_value="true",
-    default="false",
-    type=Boolean(),
-    help="Stop all pods when the agent ends (for development).",
+@boolean_option(
+    "--stop-pods-on-exit", "Stop all pods when the agent ends (for development).", default="false"
 )
 @click.option("--stop-pods-timeout", default="40s", show_default=True, type=Duration())
 @click.option("--welcome", is_flag=True, hidden=True)

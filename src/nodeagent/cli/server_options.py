@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from nodeagent.cli.params import Boolean, Duration, Port
+from nodeagent.cli.params import Duration, Port, boolean_option
 from nodeagent.config.server_options import AUTHORIZATION_MODES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,21 +20,13 @@ def _suites(
     return tuple(filter(None, (part.strip() for text in given for part in text.split(","))))
 
 
-def _boolean(flag: str, name: str, default: str, text: str) -> Callable[[F], F]:
-    return click.option(
-        flag,
-        name,
-        is_flag=False,
-        flag_value="true",
-        default=default,
-        show_default=True,
-        type=Boolean(),
-        help=text,
-    )
-
-
 _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
-    _boolean("--enable-server", "enable_server", "true", "Serve the API and the read-only port."),
+    boolean_option(
+        "--enable-server",
+        "Serve the API and the read-only port.",
+        default="true",
+        show_default=True,
+    ),
     click.option(
         "--port",
         default=10250,
@@ -57,14 +49,17 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     ),
     click.option("--tls-min-version", default="", help="Default: VersionTLS12."),
     click.option("--client-ca-file", default="", help="Who signs the certificates of clients."),
-    _boolean(
-        "--anonymous-auth", "anonymous_auth", "false", "Take requests that say nothing of who asks."
+    boolean_option(
+        "--anonymous-auth",
+        "Take requests that say nothing of who asks.",
+        default="false",
+        show_default=True,
     ),
-    _boolean(
+    boolean_option(
         "--authentication-token-webhook",
-        "authentication_token_webhook",
-        "true",
         "Ask the API server about bearer tokens.",
+        default="true",
+        show_default=True,
     ),
     click.option(
         "--authentication-token-webhook-cache-ttl",
@@ -94,11 +89,11 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         type=Duration(),
         help="How long its no is good for.",
     ),
-    _boolean(
+    boolean_option(
         "--enable-debugging-handlers",
-        "enable_debugging_handlers",
-        "true",
         "Serve logs, exec, attach, port-forward and the like.",
+        default="true",
+        show_default=True,
     ),
 )
 

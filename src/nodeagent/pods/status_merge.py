@@ -12,11 +12,17 @@ from msgspec.structs import replace
 
 from nodeagent.api import PodCondition, PodStatus
 from nodeagent.api.codec import to_builtins
-from nodeagent.pods.conditions import CONTAINERS_READY, FALSE, OWNED, READY, TRUE, find
+from nodeagent.pods.conditions import (
+    CONTAINERS_READY,
+    DISRUPTION_TARGET,
+    FALSE,
+    OWNED,
+    READY,
+    TRUE,
+    find,
+)
 from nodeagent.pods.phase import FAILED, TERMINAL
 
-DISRUPTION_TARGET: Final = "DisruptionTarget"
-"""A condition that the agent and others write."""
 OURS: Final = OWNED | {"PodResizePending", "PodResizeInProgress"}
 """Conditions that nobody but the agent writes."""
 

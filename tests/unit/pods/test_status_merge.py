@@ -16,10 +16,9 @@ from nodeagent.api import HostIP, PodCondition, PodIP, PodStatus
 from nodeagent.api.codec import convert, to_builtins
 from nodeagent.api.status import PodResourceClaimStatus
 from nodeagent.kube import PatchKind
-from nodeagent.pods.conditions import OWNED
+from nodeagent.pods.conditions import DISRUPTION_TARGET, OWNED
 from nodeagent.pods.phase import TERMINAL
 from nodeagent.pods.status_merge import (
-    DISRUPTION_TARGET,
     OURS,
     is_part_of,
     merge_status,
