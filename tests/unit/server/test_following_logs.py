@@ -17,7 +17,7 @@ from tests.unit.server.api_lab import Lab, api_lab, head, until
 from nodeagent.api import Pod, PodStatus
 from nodeagent.api.status import ContainerState, ContainerStateRunning, ContainerStatus
 from nodeagent.inotify import Inotify
-from nodeagent.server.kubelet import log_watch
+from nodeagent.server.kubelet import log_files, log_watch
 from nodeagent.testing import make_container, make_pod
 
 pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
@@ -214,6 +214,53 @@ async def test_hf2_nothing_of_files_between_is_lost(tmp_path: Path) -> None:
                 rotated.unlink()
         end_container(lab, log)
         assert await reader.end() == "one\ntwo\nin 0\nin 1\nin 2\n"
+
+
+@pytest.mark.parametrize("rotations", [1, 3])
+def test_hf2_a_rotation_between_two_looks_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotations: int
+) -> None:
+    log = tmp_path / "0.log"
+    add(log, "first")
+    file = log_files.open_log(log)
+    due = list(range(1, rotations + 1))
+
+    def rotate(number: int) -> None:
+        log.rename(log.with_name(f"0.log.2026050{number}-120000"))
+        add(log, f"after {number}")
+
+    def names(directory: Path) -> list[str]:
+        found = [entry.name for entry in directory.iterdir()]
+        if due:
+            rotate(due.pop(0))
+        return found
+
+    rotate(0)
+    monkeypatch.setattr(log_files, "_names_in", names)
+    got = []
+    while newer := file.successor():
+        file.close()
+        file = newer
+        got.append(file.take(100).split()[-1])
+    file.close()
+    assert got == [str(number).encode() for number in range(rotations + 1)]
+
+
+def test_hf2_a_log_that_is_about_to_be_made_anew_is_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    add(log, "first")
+    file = log_files.open_log(log)
+    for number in range(2):
+        log.rename(log.with_name(f"0.log.2026050{number}-120000"))
+        add(log, "next")
+    rotated = file.successor()
+    assert rotated is not None
+    log.rename(log.with_name("0.log.20260502-120000"))
+    last = rotated.successor()
+    assert last is not None
+    assert last.successor() is None
+    for opened in (file, rotated, last):
+        opened.close()
 
 
 async def test_hf3_the_answer_ends_with_the_container(tmp_path: Path) -> None:

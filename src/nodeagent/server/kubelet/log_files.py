@@ -80,14 +80,24 @@ class LogFile:
         """
         if not self.name and not self._replaced():
             return None
-        present = rotated_names(self.log.name, _names_in(self.log.parent))
-        name = self.name or self._name_among(present)
-        later = next_name(name, present)
-        if not later:
-            return open_log(self.log)
-        found = _open_rotated(self.log, later)
-        # It went while we looked; what comes after it is better than nothing.
-        return found or open_log(self.log)
+        present = self._present()
+        before = self.name or self._name_among(present)
+        while True:
+            if later := next_name(before, present):
+                if found := _open_rotated(self.log, later):
+                    return found
+                before = later  # it was removed while we looked
+                continue
+            try:
+                newest = open_log(self.log)
+            except LogFileError as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    return None  # renamed, and the new one is not there yet
+                raise
+            present = self._present()
+            if not next_name(before, present):
+                return newest
+            newest.close()  # rotated after the first look: others come before it
 
     def start_again(self) -> bool:
         """Whether the file was emptied; then it is read from its beginning."""
@@ -99,6 +109,12 @@ class LogFile:
     def close(self) -> None:
         """Give the descriptor back."""
         os.close(self.descriptor)
+
+    def _present(self) -> list[str]:
+        try:
+            return rotated_names(self.log.name, _names_in(self.log.parent))
+        except OSError:
+            return []  # the pod's logs have been removed
 
     def _replaced(self) -> bool:
         """Whether another file has the log's name by now."""
