@@ -12,6 +12,12 @@ from tests.e2e.lab.agent import Agent
 from tests.e2e.lab.containerd_lab import Lab, open_lab
 
 
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the test, with a short name: paths of unix sockets have 107 bytes at most."""
+    return tmp_path_factory.mktemp("t")
+
+
 @pytest.fixture(scope="session")
 def lab_session() -> Iterator[Lab]:
     """The laboratory that all tests share."""

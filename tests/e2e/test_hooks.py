@@ -161,7 +161,8 @@ def test_the_signal_is_that_of_the_image(lab: Lab, agent: Agent, diary: Diary) -
 _LAST_WORDS = {
     "own": ("echo no database >/dev/termination-log; exit 3", "File", 3, "no database\n"),
     "own-and-well": ("echo all well >/dev/termination-log", "File", 0, "all well\n"),
-    "log": ("echo said; echo bad >&2; exit 3", "FallbackToLogsOnError", 3, "said\nbad\n"),
+    "log": ("echo said; echo more; exit 3", "FallbackToLogsOnError", 3, "said\nmore\n"),
+    "log-of-errors": ("echo bad >&2; exit 3", "FallbackToLogsOnError", 3, "bad\n"),
     "log-and-well": ("echo said", "FallbackToLogsOnError", 0, ""),
     "log-not-asked": ("echo said; exit 3", "File", 3, ""),
     "own-before-log": (
