@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from nodeagent.api import PodStatus
 from nodeagent.pods.worker_state import WorkerPhase
 
 DEFAULT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -173,3 +174,23 @@ class _Preemptions(Collector):
 
     def _family(self) -> Metric:
         return Metric(self._NAME, "Pods that ended to make room for critical ones", "unknown")
+
+
+def count_ends(metrics: PodMetrics, before: PodStatus | None, now: PodStatus) -> None:
+    """Count the containers that ``now`` shows as ended and ``before`` did not."""
+    before = before or PodStatus()
+    for kind, old, new in (
+        ("container", before.container_statuses, now.container_statuses),
+        ("init_container", before.init_container_statuses, now.init_container_statuses),
+        (
+            "ephemeral_container",
+            before.ephemeral_container_statuses,
+            now.ephemeral_container_statuses,
+        ),
+    ):
+        ended = {status.name for status in old if status.state.terminated is not None}
+        for status in new:
+            end = status.state.terminated
+            if end is not None and status.name not in ended:
+                counter = metrics.terminated_containers
+                counter.labels(kind, str(end.exit_code), end.reason).inc()

@@ -31,8 +31,8 @@ from nodeagent.model import (
 from nodeagent.model.actions import PodSyncResult
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.conditions import restarts_all
-from nodeagent.pods.container_statuses import StatusContext, by_name
-from nodeagent.pods.metrics import PodMetrics
+from nodeagent.pods.container_statuses import StatusContext
+from nodeagent.pods.metrics import PodMetrics, count_ends
 from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
 from nodeagent.pods.protocols import (
     EventRecorder,
@@ -320,7 +320,7 @@ class PodSync:
         before = self._statuses.get(uid)
         if not self._statuses.set(pod, status):
             return
-        self._count_ends(before, status)
+        count_ends(self._metrics, before, status)
         if before is not None and before.phase == status.phase:
             return
         self._journal.record("status", f"Phase{status.phase}", uid, status.message or status.reason)
@@ -328,29 +328,6 @@ class PodSync:
             self._begun.setdefault(uid, anyio.current_time())
         elif (begun := self._begun.pop(uid, None)) is not None and status.phase == RUNNING:
             self._metrics.pod_start_duration.observe(anyio.current_time() - begun)
-
-    def _count_ends(self, before: PodStatus | None, now: PodStatus) -> None:
-        for kind, old, new in (
-            ("container", before.container_statuses if before else (), now.container_statuses),
-            (
-                "init_container",
-                before.init_container_statuses if before else (),
-                now.init_container_statuses,
-            ),
-            (
-                "ephemeral_container",
-                before.ephemeral_container_statuses if before else (),
-                now.ephemeral_container_statuses,
-            ),
-        ):
-            known = by_name(old)
-            for status in new:
-                end = status.state.terminated
-                then = known.get(status.name)
-                if end is not None and (then is None or then.state.terminated is None):
-                    self._metrics.terminated_containers.labels(
-                        kind, str(end.exit_code), end.reason
-                    ).inc()
 
     def _note_deadline(self, pod: Pod, shown: PodStatus) -> None:
         before = self._statuses.get(PodUID(pod.metadata.uid))

@@ -378,7 +378,7 @@ async def test_a_waiters_fault_does_not_keep_the_pod_from_ending() -> None:
 async def test_a_fault_of_our_own_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as rig:
         with monkeypatch.context() as patch:
-            patch.setattr("nodeagent.pods.workers.take", None)
+            patch.setattr("nodeagent.pods.worker_tasks.take", None)
             rig.tell(CREATE, make_pod())
             await rig.settle()
         assert rig.due_in() == 10.0
