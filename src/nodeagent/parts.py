@@ -34,8 +34,18 @@ from nodeagent.probes import ProbeManager
 from nodeagent.runtime.image_gc import ImageGC
 from nodeagent.runtime.log_rotation import LogRotation
 from nodeagent.runtime.manager import RuntimeManager
-from nodeagent.server import HealthChecks, HttpListener, health_app, read_only_app
+from nodeagent.server import (
+    App,
+    HealthChecks,
+    HttpListener,
+    health_app,
+    joined,
+    metrics_app,
+    read_only_app,
+)
+from nodeagent.server.stats_app import stats_app
 from nodeagent.sources import PodMux, Source
+from nodeagent.stats import StatsCollector
 from nodeagent.volumes import VolumeManager
 
 log = Log("agent")
@@ -77,6 +87,7 @@ class Parts:
     checks: HealthChecks
     journal: Journal
     registry: CollectorRegistry
+    stats: StatsCollector
     open_api: Callable[[AsyncExitStack], Awaitable[int]] | None = None
     """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)
@@ -154,12 +165,16 @@ class Parts:
             StartError: a port cannot be opened.
         """
         config = self.config
-        wanted = []
+        await stack.enter_async_context(self.stats.open())
+        health = health_app(self.checks, self.registry, self.journal, config.effective_node_name)
+        figures = stats_app(self.stats, self.registry, self.checks)
+        wanted: list[tuple[str, App, str, int]] = []
         if config.healthz_port:
-            app = health_app(self.checks, self.registry, self.journal, config.effective_node_name)
+            app = joined(health, figures)
             wanted.append(("healthz", app, config.healthz_bind_address, config.healthz_port))
         if config.read_only_port and config.enable_server:
             app, address = read_only_app(pods), config.effective_read_only_address
+            app = joined(app, metrics_app(self.registry), figures)
             wanted.append(("read-only", app, address, config.read_only_port))
         for name, app, address, port in wanted:
             try:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from nodeagent.bench import (
     actions,
+    api,
     burst,
     e2e_start,
     idle,
@@ -66,6 +67,8 @@ class Sizes:
     volumes_at_rest: int = 500
     start_pods: int = 30
     start_at_once: int = 30
+    api_pods: int = 110
+    api_requests: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,11 @@ async def _volumes(sizes: Sizes, _real: Containerd) -> Figures:
     )
 
 
+async def _api(sizes: Sizes, _real: Containerd) -> Figures:
+    pods, containers = sizes.api_pods, sizes.idle_containers
+    return await api.run(pods, containers, sizes.api_requests, settle=sizes.settle_seconds)
+
+
 async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
     return await soak.run(sizes.soak_minutes, sizes.soak_pods)
 
@@ -189,6 +197,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "watch": _watch,
         "status": _status,
         "volumes": _volumes,
+        "api": _api,
     }
 )
 

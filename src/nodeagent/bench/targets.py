@@ -109,6 +109,9 @@ TARGETS: Final = (
     Target("volumes", "longest_stall_ms of a pod", at("set_up", "longest_stall_ms"), 10),
     Target("volumes", "swapped_ms", at("update", "swapped_ms"), 1000),
     Target("volumes", "cpu_percent at rest", at("rest", "cpu_percent"), 0.5),
+    Target("api", "p99_ms of /pods", at("pods", "p99_ms"), 20),
+    Target("api", "p99_ms of /stats/summary", at("summary", "p99_ms"), 20),
+    Target("api", "loop_lag_p99_ms", at("loop_lag_p99_ms"), 20),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

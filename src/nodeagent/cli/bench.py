@@ -110,6 +110,18 @@ def idle(
     show(_run(measure, pods, containers_per_pod, seconds), as_json=as_json)
 
 
+@bench.command()
+@click.option("--pods", default=110, show_default=True, type=click.IntRange(1, 5000))
+@_containers(2)
+@click.option("--requests", default=300, show_default=True, type=click.IntRange(1, 100_000))
+@_json
+def api(pods: int, containers_per_pod: int, requests: int, as_json: bool) -> None:
+    """How fast pods and figures are answered, and how long the loop does nothing else."""
+    from nodeagent.bench import api as measured
+
+    show(_run(measured.run, pods, containers_per_pod, requests), as_json=as_json)
+
+
 @bench.command(name="e2e-start")
 @click.option("--pods", default=30, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--at-once", default=30, show_default=True, type=click.IntRange(1, 1000))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from anyio import to_thread
 
 from nodeagent.cri import methods, verify
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import decode
+from nodeagent.rpc import Message, decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nodeagent.cri.caller import Caller
+
+M = TypeVar("M", bound=Message)
+
+_LONG: Final = 16 * 1024
+"""Bytes."""
 
 
 class StatsClient:
@@ -34,10 +41,8 @@ class StatsClient:
     ) -> Sequence[v1.ContainerStats]:
         """See :class:`nodeagent.cri.RuntimeService`."""
         request = v1.ListContainerStatsRequest(filter=where)
-        reply = await self._runtime.call(
-            methods.LIST_CONTAINER_STATS, request, v1.ListContainerStatsResponse
-        )
-        return reply.stats
+        told = await self._runtime.fetch(methods.LIST_CONTAINER_STATS, request, bytes)
+        return (await _decoded(told, v1.ListContainerStatsResponse)).stats
 
     async def stream_container_stats(
         self, where: v1.ContainerStatsFilter | None = None
@@ -65,10 +70,8 @@ class StatsClient:
     ) -> Sequence[v1.PodSandboxStats]:
         """See :class:`nodeagent.cri.RuntimeService`."""
         request = v1.ListPodSandboxStatsRequest(filter=where)
-        reply = await self._runtime.call(
-            methods.LIST_POD_SANDBOX_STATS, request, v1.ListPodSandboxStatsResponse
-        )
-        return reply.stats
+        told = await self._runtime.fetch(methods.LIST_POD_SANDBOX_STATS, request, bytes)
+        return (await _decoded(told, v1.ListPodSandboxStatsResponse)).stats
 
     async def stream_pod_sandbox_stats(
         self, where: v1.PodSandboxStatsFilter | None = None
@@ -106,3 +109,10 @@ class StatsClient:
             v1.StreamPodSandboxMetricsRequest(),
             lambda data: decode(data, v1.StreamPodSandboxMetricsResponse).pod_sandbox_metrics,
         )
+
+
+async def _decoded(data: bytes, kind: type[M]) -> M:
+    """A message; a long one is decoded in a thread, for it takes a dozen milliseconds."""
+    if len(data) <= _LONG:
+        return decode(data, kind)
+    return await to_thread.run_sync(decode, data, kind)

@@ -1,9 +1,9 @@
 """What the agent serves over HTTP: health, metrics, the journal and the pod list."""
 
-from nodeagent.server.app import App, Request, Response
+from nodeagent.server.app import App, Request, Response, joined
 from nodeagent.server.health import Check, CheckResult, HealthChecks, Level
 from nodeagent.server.http import HttpListener, bind_error
-from nodeagent.server.routes import health_app, read_only_app
+from nodeagent.server.routes import health_app, metrics_app, read_only_app
 
 __all__ = [
     "App",
@@ -16,5 +16,7 @@ __all__ = [
     "Response",
     "bind_error",
     "health_app",
+    "joined",
+    "metrics_app",
     "read_only_app",
 ]

@@ -86,14 +86,23 @@ class App:
     def __init__(self) -> None:
         self._exact: dict[str, Handler] = {}
         self._items: dict[str, ItemHandler] = {}
+        self._posts: set[str] = set()
 
-    def get(self, path: str, handler: Handler) -> None:
-        """Have a path answered."""
+    def get(self, path: str, handler: Handler, *, post: bool = False) -> None:
+        """Have a path answered; ``post`` says that POST asks for the same."""
         self._exact[path] = handler
+        if post:
+            self._posts.add(path)
 
     def get_item(self, parent: str, handler: ItemHandler) -> None:
         """Have all paths one step below ``parent`` answered; the handler is given the step."""
         self._items[parent.rstrip("/")] = handler
+
+    def add(self, other: App) -> None:
+        """Have everything answered that another one answers, as that one does."""
+        self._exact |= other._exact
+        self._items |= other._items
+        self._posts |= other._posts
 
     def knows(self, path: str) -> bool:
         """Whether there is a handler for a path."""
@@ -107,10 +116,19 @@ class App:
         of_items = self._items.get(parent) if item else None
         if exact is None and of_items is None:
             return Response(404, b"404: Not Found")
-        if request.method not in _METHODS:
-            allow = {"Allow": ",".join(_METHODS)}
+        methods = (*_METHODS, "POST") if request.path in self._posts else _METHODS
+        if request.method not in methods:
+            allow = {"Allow": ",".join(methods)}
             return Response(405, b"405: Method Not Allowed", headers=allow)
         if exact is not None:
             return await exact(request)
         assert of_items is not None
         return await of_items(request, item)
+
+
+def joined(*apps: App) -> App:
+    """All that several answer; of the same path the first one's answer."""
+    whole = App()
+    for app in reversed(apps):
+        whole.add(app)
+    return whole

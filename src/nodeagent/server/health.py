@@ -7,6 +7,7 @@ Unlike the kubelet, a failed check names its cause, the pod, the runtime call an
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,10 +52,17 @@ class Check:
 
 
 class HealthChecks:
-    """The checks of one agent, in the order in which they are shown."""
+    """The checks of one agent, in the order in which they are shown.
+
+    Attributes:
+        last: by check and probe, whether it was good when it was last asked for.
+        counts: by check, probe and status (``success``, ``error``), how often it was that.
+    """
 
     def __init__(self, checks: Iterable[Check]) -> None:
         self._checks = {check.name: check for check in checks}
+        self.last: dict[tuple[str, str], bool] = {}
+        self.counts: Counter[tuple[str, str, str]] = Counter()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,11 +71,16 @@ class HealthChecks:
 
     def of(self, probe: str, excluded: Sequence[str] = ()) -> list[tuple[str, CheckResult]]:
         """Results of the checks that decide ``probe``, without the excluded ones."""
-        return [
+        results = [
             (check.name, _outcome(check))
             for check in self._checks.values()
             if probe in check.probes and check.name not in excluded
         ]
+        for name, result in results:
+            good = result.level is not Level.FAILED
+            self.last[name, probe] = good
+            self.counts[name, probe, "success" if good else "error"] += 1
+        return results
 
     def one(self, name: str) -> list[tuple[str, CheckResult]]:
         """The result of one check; empty when there is no such check."""

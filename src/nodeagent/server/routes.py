@@ -12,7 +12,7 @@ from nodeagent.api import Pod
 from nodeagent.api.codec import encode
 from nodeagent.duration import parse_duration
 from nodeagent.journal import Journal, json_line
-from nodeagent.server.app import App, Handler, ItemHandler, Request, Response
+from nodeagent.server.app import App, Handler, ItemHandler, Request, Response, joined
 from nodeagent.server.health import CheckResult, HealthChecks, healthy, render_json, render_text
 
 _JSON: Final = "application/json"
@@ -37,8 +37,14 @@ def health_app(
     for probe in ("healthz", "livez", "readyz"):
         app.get(f"/{probe}", _probe_handler(checks, probe))
         app.get_item(f"/{probe}", _check_handler(checks, probe))
-    app.get("/metrics", _metrics_handler(registry))
     app.get("/debug/journal", _journal_handler(journal, node_name))
+    return joined(app, metrics_app(registry))
+
+
+def metrics_app(registry: CollectorRegistry) -> App:
+    """``/metrics``."""
+    app = App()
+    app.get("/metrics", _metrics_handler(registry))
     return app
 
 

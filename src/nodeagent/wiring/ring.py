@@ -72,6 +72,7 @@ from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
 from nodeagent.wiring.server import ServerSide, api_opener
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
+from nodeagent.wiring.stats import make_stats
 from nodeagent.wiring.storage import build_storage
 from nodeagent.wiring.volumes import PodFacts, make_volumes
 
@@ -374,7 +375,17 @@ def build_parts(
     checks = health_checks(
         loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster
     )
+    stats = make_stats(
+        config,
+        runtime=runtime,
+        images=images,
+        list_pods=partial(_runtime_pods, lister),
+        details=cache.get,
+        volumes=None,
+        clock=clock,
+    )
     server_side = ServerSide(
+        stats=stats,
         config=config,
         manager=manager,
         statuses=statuses,
@@ -416,6 +427,7 @@ def build_parts(
         checks=checks,
         journal=journal,
         registry=registry,
+        stats=stats,
         open_api=api_opener(server_side, link),
     )
 

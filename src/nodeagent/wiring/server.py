@@ -28,6 +28,8 @@ from nodeagent.pleg import PodCache
 from nodeagent.pods.manager import PodManager, pod_uid
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.server import HealthChecks, health_app, read_only_app
+from nodeagent.server.stats_app import stats_app
+from nodeagent.stats import StatsCollector
 
 if TYPE_CHECKING:
     from nodeagent.server.kubelet.gate import Gate
@@ -64,6 +66,7 @@ class ServerSide:
         clock: wall clock.
         addresses: of the node.
         list_pods: asks the runtime for its pods.
+        stats: collects what pods and node use.
     """
 
     config: AgentConfig
@@ -77,6 +80,7 @@ class ServerSide:
     clock: Clock
     addresses: tuple[str, ...]
     list_pods: Callable[[], Awaitable[Sequence[RuntimePod]]]
+    stats: StatsCollector
 
 
 class NodePods:
@@ -157,6 +161,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
     apps = (
         health_app(side.checks, side.registry, side.journal, node),
         read_only_app(pods.all),
+        stats_app(side.stats, side.registry, side.checks),
     )
     api = KubeletApi(
         _gate(side, link),
