@@ -20,7 +20,11 @@ log = Log("server")
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
-_PROBES: Final = ("prober_probe_total", "prober_probe_duration_seconds")
+_PROBES: Final = (
+    "process_start_time_seconds",
+    "prober_probe_total",
+    *(f"prober_probe_duration_seconds{ending}" for ending in ("_bucket", "_count", "_sum")),
+)
 _NO: Final = ("", "0", "f", "F", "false", "FALSE", "False")
 
 
@@ -82,7 +86,7 @@ def _metrics_handler(collector: StatsCollector, kind: str) -> Handler:
 
 
 def _versions() -> dict[str, str]:
-    from nodeagent import __version__
+    from nodeagent._version import __version__
 
     return {
         "cadvisorRevision": "",
@@ -95,7 +99,7 @@ def _versions() -> dict[str, str]:
 
 def _probes_handler(registry: CollectorRegistry) -> Handler:
     async def handle(_request: Request) -> Response:
-        own = registry.restricted_registry(("process_start_time_seconds", *_PROBES))
+        own = registry.restricted_registry(_PROBES)
         body = generate_latest(own)
         return Response(200, body, CONTENT_TYPE_LATEST, _HEADERS)
 

@@ -43,7 +43,7 @@ def pressure(text: str | None) -> Psi | None:
     """A file of pressure; None when it says nothing."""
     found: dict[str, Pressure] = {}
     for line in (text or "").splitlines():
-        kind, *pairs = line.split()
+        kind, *pairs = line.split() or [""]
         values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         try:
             averages = (float(values[key]) for key in _PSI_KEYS)
@@ -59,7 +59,7 @@ def io_v2(text: str | None) -> tuple[DeviceIo, ...]:
     """``io.stat`` of cgroup v2."""
     found = []
     for line in (text or "").splitlines():
-        device, *pairs = line.split()
+        device, *pairs = line.split() or [""]
         values: dict[str, int] = {}
         for pair in pairs:
             key, _, value = pair.partition("=")

@@ -62,6 +62,7 @@ from nodeagent.runtime.qos import compute_qos
 from nodeagent.runtime.settings import HostFacts
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
+from nodeagent.server.process_metrics import register_process
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
 from nodeagent.wiring.admission import admission_rules, ask_for_node, runs_here
@@ -99,6 +100,7 @@ def build_parts(
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
     _count_tasks(registry)
+    register_process(registry)
     sender, telling = event_sender(link, registry), Telling()
     events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, sender)
     events.node_event("Normal", "Starting", "Starting kubelet.")

@@ -35,6 +35,7 @@ NUMBERED = {
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
     "server.md": (("server",), 65),
+    "stats.md": (("stats", "server", "../integration"), 35),
     "objects.md": (("objects", "runtime", "sources", "../integration"), 20),
     "csi.md": (("csi", "volumes", "runtime"), 50),
 }

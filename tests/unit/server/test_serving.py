@@ -42,6 +42,7 @@ from nodeagent.server.kubelet.serving import (
     server_context,
     serving_files,
 )
+from nodeagent.stats import StatsCollector
 from nodeagent.wiring.server import ServerSide, api_opener, api_port
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -128,6 +129,7 @@ def side(tmp_path: Path, **settings: Any) -> ServerSide:
         clock=SystemClock(),
         addresses=("127.0.0.1",),
         list_pods=none,
+        stats=cast(StatsCollector, None),
     )
 
 
