@@ -15,6 +15,7 @@ import h11
 from anyio.abc import ByteStream, SocketStream
 from prometheus_client import CollectorRegistry
 from tests.unit.kube.authority import Authority, Pair
+from tests.unit.stats.stats_lab import collecting
 
 from nodeagent.api import Pod
 from nodeagent.clock import SystemClock
@@ -42,6 +43,7 @@ from nodeagent.server.kubelet.listener import ApiListener
 from nodeagent.server.kubelet.log_watch import LogWatch
 from nodeagent.server.kubelet.node_handlers import NodeHandlers
 from nodeagent.server.kubelet.serving import ServingFiles, server_context
+from nodeagent.server.stats_app import stats_app
 
 Talk = Callable[[SocketStream, bytes], Awaitable[None]]
 """What a streaming server does with a connection, given the head of the request."""
@@ -280,23 +282,25 @@ async def api_lab(
         log_dir=tmp_path / "var-log",
         logs=logs,
     )
-    health = health_app(HealthChecks([checks.ping()]), CollectorRegistry(), Journal(16))
+    sound, registry = HealthChecks([checks.ping()]), CollectorRegistry()
+    health = health_app(sound, registry, Journal(16))
     gate = Gate(
         tokens or Directory(),
         rights or Roles(),
         anonymous=anonymous,
         expired=partial(has_ended, clock),
     )
-    api = KubeletApi(
-        gate,
-        (health, read_only_app(table.all)),
-        [*debug.routes(), *node.routes(), *extra],
-        debugging=debugging,
-    )
     files = ServingFiles(certificate, key, client_ca)
     make = partial(server_context, options=AgentConfig(**options))
-    async with anyio.create_task_group() as tasks:
+    async with collecting(tmp_path) as bench, anyio.create_task_group() as tasks:
         await tasks.start(watch.run)
+        figures = stats_app(bench.collector, registry, sound)
+        api = KubeletApi(
+            gate,
+            (health, read_only_app(table.all), figures),
+            [*debug.routes(), *node.routes(), *extra],
+            debugging=debugging,
+        )
         async with ApiListener(api, files, make, address="127.0.0.1", port=0) as listener:
             yield Lab(listener.port, authority, table, runtime, watch, listener, files, tmp_path)
         tasks.cancel_scope.cancel()
