@@ -165,6 +165,10 @@ class Agent:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def ask(self, path: str) -> str:
+        """What its healthz port answers."""
+        return self._get(self._healthz_port, path)
+
     def wait_journal(self, name: str, *words: str, timeout: float = 60) -> str:
         """Wait until the journal has a record of this pod with all these words; returns it.
 
