@@ -43,6 +43,7 @@ from nodeagent.server import (
     metrics_app,
     read_only_app,
 )
+from nodeagent.server.http_metrics import READ_ONLY, CountedApp, HttpMetrics
 from nodeagent.server.stats_app import stats_app
 from nodeagent.sources import PodMux, Source
 from nodeagent.stats import StatsCollector
@@ -88,6 +89,7 @@ class Parts:
     journal: Journal
     registry: CollectorRegistry
     stats: StatsCollector
+    http: HttpMetrics
     open_api: Callable[[AsyncExitStack], Awaitable[int]] | None = None
     """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)
@@ -175,6 +177,7 @@ class Parts:
         if config.read_only_port and config.enable_server:
             app, address = read_only_app(pods), config.effective_read_only_address
             app = joined(app, metrics_app(self.registry), figures)
+            app = CountedApp(app, self.http, READ_ONLY)
             wanted.append(("read-only", app, address, config.read_only_port))
         for name, app, address, port in wanted:
             try:

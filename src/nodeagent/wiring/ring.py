@@ -62,6 +62,7 @@ from nodeagent.runtime.qos import compute_qos
 from nodeagent.runtime.settings import HostFacts
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
+from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.process_metrics import register_process
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
@@ -377,6 +378,7 @@ def build_parts(
     checks = health_checks(
         loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster
     )
+    http = HttpMetrics(registry)
     stats = make_stats(
         config,
         runtime=runtime,
@@ -388,6 +390,7 @@ def build_parts(
     )
     server_side = ServerSide(
         stats=stats,
+        http=http,
         config=config,
         manager=manager,
         statuses=statuses,
@@ -430,6 +433,7 @@ def build_parts(
         journal=journal,
         registry=registry,
         stats=stats,
+        http=http,
         open_api=api_opener(server_side, link),
     )
 

@@ -28,6 +28,7 @@ from nodeagent.pleg import PodCache
 from nodeagent.pods.manager import PodManager, pod_uid
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.server import HealthChecks, health_app, read_only_app
+from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.stats_app import stats_app
 from nodeagent.stats import StatsCollector
 
@@ -67,6 +68,7 @@ class ServerSide:
         addresses: of the node.
         list_pods: asks the runtime for its pods.
         stats: collects what pods and node use.
+        http: count requests.
     """
 
     config: AgentConfig
@@ -81,6 +83,7 @@ class ServerSide:
     addresses: tuple[str, ...]
     list_pods: Callable[[], Awaitable[Sequence[RuntimePod]]]
     stats: StatsCollector
+    http: HttpMetrics
 
 
 class NodePods:
@@ -168,6 +171,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         apps,
         [*handlers.routes(), *node_handlers.routes()],
         debugging=config.enable_debugging_handlers,
+        metrics=side.http,
     )
     tasks = await stack.enter_async_context(background())
     await tasks.start(watch.run)

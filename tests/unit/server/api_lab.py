@@ -35,6 +35,7 @@ from nodeagent.model import (
 from nodeagent.model.runtime import SandboxRuntimeStatus
 from nodeagent.proto.runtime import v1
 from nodeagent.server import HealthChecks, checks, health_app, read_only_app
+from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.kubelet.api import KubeletApi, Route
 from nodeagent.server.kubelet.gate import Gate, Rights, Tokens, has_ended
 from nodeagent.server.kubelet.handlers import DebugHandlers
@@ -181,6 +182,7 @@ class Lab:
     listener: ApiListener
     files: ServingFiles
     directory: Path
+    registry: CollectorRegistry
 
     def trust(self, client: Pair | None = None) -> ssl.SSLContext:
         """The client's TLS settings; ``client`` is its certificate."""
@@ -300,9 +302,13 @@ async def api_lab(
             (health, read_only_app(table.all), figures),
             [*debug.routes(), *node.routes(), *extra],
             debugging=debugging,
+            metrics=HttpMetrics(registry),
         )
         async with ApiListener(api, files, make, address="127.0.0.1", port=0) as listener:
-            yield Lab(listener.port, authority, table, runtime, watch, listener, files, tmp_path)
+            lab = Lab(
+                listener.port, authority, table, runtime, watch, listener, files, tmp_path, registry
+            )
+            yield lab
         tasks.cancel_scope.cancel()
 
 

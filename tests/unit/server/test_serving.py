@@ -34,6 +34,7 @@ from nodeagent.pleg import PodCache
 from nodeagent.pods.manager import PodManager
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.server import HealthChecks
+from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.kubelet.self_signed import self_signed
 from nodeagent.server.kubelet.serving import (
     ServingError,
@@ -130,6 +131,7 @@ def side(tmp_path: Path, **settings: Any) -> ServerSide:
         addresses=("127.0.0.1",),
         list_pods=none,
         stats=cast(StatsCollector, None),
+        http=HttpMetrics(CollectorRegistry()),
     )
 
 

@@ -6,6 +6,7 @@ docs/behaviour/server.md.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from nodeagent.log import Log
 from nodeagent.server.app import App, Request, Response
+from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.kubelet.exchange import LONGEST, Connection, Exchange
 from nodeagent.server.kubelet.gate import Gate
 
@@ -69,11 +71,19 @@ class KubeletApi:
         apps: answers without streams; the first that knows a path gives it.
         routes: further paths.
         debugging: whether the debugging handlers are switched on.
+        metrics: count the requests; None for nobody.
     """
 
     def __init__(
-        self, gate: Gate, apps: Sequence[App], routes: Sequence[Route], *, debugging: bool
+        self,
+        gate: Gate,
+        apps: Sequence[App],
+        routes: Sequence[Route],
+        *,
+        debugging: bool,
+        metrics: HttpMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self._gate = gate
         self._apps = apps
         self._routes = {route.name: route for route in routes}
@@ -93,11 +103,17 @@ class KubeletApi:
             connection.scope = scope
             self._scopes.add(scope)
             try:
-                return await self._answered(raw)
+                with self._counted(raw):
+                    return await self._answered(raw)
             finally:
                 connection.scope = None
                 self._scopes.discard(scope)
         return Exchange(Request("", "/"), raw).cut()
+
+    def _counted(self, raw: web.BaseRequest) -> AbstractContextManager[None]:
+        if self._metrics is None:
+            return nullcontext()
+        return self._metrics.counted(raw.method, raw.path, raw.headers.get("Upgrade", ""))
 
     async def _answered(self, raw: web.BaseRequest) -> web.StreamResponse:
         try:
