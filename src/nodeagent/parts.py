@@ -90,6 +90,8 @@ class Parts:
     registry: CollectorRegistry
     stats: StatsCollector
     http: HttpMetrics
+    refresh: Callable[[], Awaitable[None]]
+    """Measures what is measured only when metrics are asked for."""
     open_api: Callable[[AsyncExitStack], Awaitable[int]] | None = None
     """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)
@@ -168,7 +170,10 @@ class Parts:
         """
         config = self.config
         await stack.enter_async_context(self.stats.open())
-        health = health_app(self.checks, self.registry, self.journal, config.effective_node_name)
+        refresh = self.refresh
+        health = health_app(
+            self.checks, self.registry, self.journal, config.effective_node_name, refresh
+        )
         figures = stats_app(self.stats, self.registry, self.checks)
         wanted: list[tuple[str, App, str, int]] = []
         if config.healthz_port:
@@ -176,7 +181,7 @@ class Parts:
             wanted.append(("healthz", app, config.healthz_bind_address, config.healthz_port))
         if config.read_only_port and config.enable_server:
             app, address = read_only_app(pods), config.effective_read_only_address
-            app = joined(app, metrics_app(self.registry), figures)
+            app = joined(app, metrics_app(self.registry, refresh), figures)
             app = CountedApp(app, self.http, READ_ONLY)
             wanted.append(("read-only", app, address, config.read_only_port))
         for name, app, address, port in wanted:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -22,8 +22,19 @@ _HEADERS: Final[Mapping[str, str]] = {
 }
 
 
+async def _nothing() -> None:
+    return
+
+
+Refresh: TypeAlias = Callable[[], Awaitable[None]]
+
+
 def health_app(
-    checks: HealthChecks, registry: CollectorRegistry, journal: Journal, node_name: str = ""
+    checks: HealthChecks,
+    registry: CollectorRegistry,
+    journal: Journal,
+    node_name: str = "",
+    refresh: Refresh = _nothing,
 ) -> App:
     """healthz, livez, readyz, metrics and the journal.
 
@@ -32,19 +43,25 @@ def health_app(
         registry: the metrics.
         journal: the flight recorder.
         node_name: name of the node, which static pods carry behind their own.
+        refresh: measures what is measured only when metrics are asked for.
     """
     app = App()
     for probe in ("healthz", "livez", "readyz"):
         app.get(f"/{probe}", _probe_handler(checks, probe))
         app.get_item(f"/{probe}", _check_handler(checks, probe))
     app.get("/debug/journal", _journal_handler(journal, node_name))
-    return joined(app, metrics_app(registry))
+    return joined(app, metrics_app(registry, refresh))
 
 
-def metrics_app(registry: CollectorRegistry) -> App:
-    """``/metrics``."""
+def metrics_app(registry: CollectorRegistry, refresh: Refresh = _nothing) -> App:
+    """``/metrics``.
+
+    Args:
+        registry: the metrics.
+        refresh: measures what is measured only when metrics are asked for.
+    """
     app = App()
-    app.get("/metrics", _metrics_handler(registry))
+    app.get("/metrics", _metrics_handler(registry, refresh))
     return app
 
 
@@ -95,8 +112,9 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def _metrics_handler(registry: CollectorRegistry) -> Handler:
+def _metrics_handler(registry: CollectorRegistry, refresh: Refresh) -> Handler:
     async def handle(_request: Request) -> Response:
+        await refresh()
         return Response(200, generate_latest(registry), CONTENT_TYPE_LATEST, _HEADERS)
 
     return handle

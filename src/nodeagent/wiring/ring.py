@@ -63,9 +63,10 @@ from nodeagent.runtime.settings import HostFacts
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import event_feeds, inspect_pod, poll_status
 from nodeagent.server.http_metrics import HttpMetrics
-from nodeagent.server.process_metrics import register_process
+from nodeagent.server.process_metrics import ProcessMetrics
 from nodeagent.sources import PodMux, PodStorage, Source
 from nodeagent.state_file import StateFile
+from nodeagent.stats.log_usage import LogUsage
 from nodeagent.wiring.admission import admission_rules, ask_for_node, runs_here
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
@@ -74,7 +75,7 @@ from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
 from nodeagent.wiring.server import ServerSide, api_opener
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
-from nodeagent.wiring.stats import make_stats
+from nodeagent.wiring.stats import log_places, make_stats
 from nodeagent.wiring.storage import build_storage
 from nodeagent.wiring.volumes import PodFacts, make_volumes
 
@@ -101,7 +102,6 @@ def build_parts(
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
     _count_tasks(registry)
-    register_process(registry)
     sender, telling = event_sender(link, registry), Telling()
     events = EventRecorder(JournalEvents(journal), config.effective_node_name, clock, sender)
     events.node_event("Normal", "Starting", "Starting kubelet.")
@@ -388,7 +388,18 @@ def build_parts(
         volumes=None,
         clock=clock,
     )
+    logs = LogUsage(
+        registry,
+        lambda: log_places(Path(config.pod_logs_dir), manager.get_pods(), cache.get),
+    )
+    process = ProcessMetrics(registry)
+
+    async def refresh() -> None:
+        await logs.refresh()
+        await process.refresh()
+
     server_side = ServerSide(
+        refresh=refresh,
         stats=stats,
         http=http,
         config=config,
@@ -432,6 +443,7 @@ def build_parts(
         checks=checks,
         journal=journal,
         registry=registry,
+        refresh=refresh,
         stats=stats,
         http=http,
         open_api=api_opener(server_side, link),

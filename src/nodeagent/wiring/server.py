@@ -69,6 +69,7 @@ class ServerSide:
         list_pods: asks the runtime for its pods.
         stats: collects what pods and node use.
         http: count requests.
+        refresh: measures what is measured only when metrics are asked for.
     """
 
     config: AgentConfig
@@ -84,6 +85,7 @@ class ServerSide:
     list_pods: Callable[[], Awaitable[Sequence[RuntimePod]]]
     stats: StatsCollector
     http: HttpMetrics
+    refresh: Callable[[], Awaitable[None]]
 
 
 class NodePods:
@@ -162,7 +164,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
     handlers = DebugHandlers(pods=pods, runtime=side.runtime, watch=watch, clock=side.clock)
     node = config.effective_node_name
     apps = (
-        health_app(side.checks, side.registry, side.journal, node),
+        health_app(side.checks, side.registry, side.journal, node, side.refresh),
         read_only_app(pods.all),
         stats_app(side.stats, side.registry, side.checks),
     )

@@ -10,11 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from nodeagent.api import Pod
 from nodeagent.clock import Clock
 from nodeagent.config import AgentConfig
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod
+from nodeagent.runtime.logs import container_log, plain_names
+from nodeagent.runtime.names import PodNames
 from nodeagent.stats import Places, StatsCollector, StatsSides, VolumeFigures
+from nodeagent.stats.log_usage import LogPlace
 
 _UNIX: Final = "unix://"
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -64,3 +68,19 @@ def peer_of(endpoint: str) -> int | None:
             return None
     pid: int = _CREDENTIALS.unpack(told)[0]
     return pid if pid not in (0, os.getpid()) else None
+
+
+def log_places(
+    logs_dir: Path, pods: Sequence[Pod], details: Callable[[PodUID], PodRuntimeStatus]
+) -> list[LogPlace]:
+    """Where the logs of the containers are that the runtime has of some pods."""
+    found = []
+    for pod in pods:
+        names = PodNames.of(pod)
+        known = details(PodUID(names.uid)).containers
+        for container in dict.fromkeys(one.name for one in known):
+            if plain_names(names, container):
+                directory = str(container_log(logs_dir, names, container, 0).parent)
+                place = LogPlace(names.uid, names.namespace, names.name, container, directory)
+                found.append(place)
+    return found

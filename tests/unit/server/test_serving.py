@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import anyio.lowlevel
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -132,6 +133,7 @@ def side(tmp_path: Path, **settings: Any) -> ServerSide:
         list_pods=none,
         stats=cast(StatsCollector, None),
         http=HttpMetrics(CollectorRegistry()),
+        refresh=anyio.lowlevel.checkpoint,
     )
 
 

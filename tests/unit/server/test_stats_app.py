@@ -25,7 +25,7 @@ from nodeagent.server import (
     joined,
 )
 from nodeagent.server.app import App
-from nodeagent.server.process_metrics import register_process
+from nodeagent.server.process_metrics import ProcessMetrics
 from nodeagent.server.stats_app import stats_app
 
 pytestmark = pytest.mark.anyio
@@ -95,8 +95,8 @@ async def test_other_methods_do_not_fit(tmp_path: Path) -> None:
 
 async def test_sq1_metrics_of_probes(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    register_process(registry)
-    register_process(registry)  # as an embedder may have done
+    ProcessMetrics(registry)
+    ProcessMetrics(registry)  # as an embedder may have done
     metrics = ProbeMetrics(registry)
     tally = Tally(
         metrics, probe_type="Liveness", container="c", pod="web", namespace="default", uid="u1"
