@@ -8,7 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 from cluster_ring import bound, cluster_ring
-from metric_names import (
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from ring import ring
+from tests.unit.docs.metric_names import (
     Named,
     documented,
     names_in,
@@ -17,9 +20,6 @@ from metric_names import (
     section,
     without_meaning,
 )
-from prometheus_client import CollectorRegistry
-from prometheus_client.parser import text_string_to_metric_families
-from ring import ring
 
 from nodeagent.kube.credentials.certificates import CertificateMetrics
 from nodeagent.kube.metrics import ClientMetrics
