@@ -24,7 +24,7 @@ from nodeagent.pleg.tracked import TrackedPod, living_ids
 
 log: Final = Log("pleg")
 
-_SLOWER: Final = 1.35
+_SLOWER: Final = 1.2
 _LONGEST_PAUSE: Final = 0.3
 _AT_ONCE: Final = 4
 
@@ -60,7 +60,7 @@ class EndProber:
         self._expected: dict[str, _Expected] = {}
 
     def expect(self, tasks: TaskGroup, uid: PodUID, id_: str, pause: float = 0.002) -> None:
-        """Ask about ``id_`` after ``pause`` seconds and on, until it has ended, for a second or so.
+        """Ask about ``id_`` after ``pause`` seconds and on, until it has ended, or for 2 s.
 
         Once more from the start when it is asked about already.
         """

@@ -132,12 +132,14 @@ class PodLooker:
         if (pod := self._books.find(uid)) is not None:
             self.ask(pod)
 
-    def ask(self, pod: TrackedPod, delay: float | None = None) -> None:
+    def ask(self, pod: TrackedPod, delay: float | None = None, *, acted: bool = True) -> None:
         """Look at a pod, or leave it to the next relist when too many were asked for.
 
         Args:
             pod: whom to look at.
             delay: seconds to wait for further requests, by default that of the settings.
+            acted: whether somebody has just changed the pod, or waits for a look later than
+                now. Loop time goes by milliseconds, so such a look waits for the next one.
         """
         self._books.unsettle(pod)
         if self.tasks is None:
@@ -153,6 +155,7 @@ class PodLooker:
             if pod.hurry is not None:
                 pod.hurry.set()
         self._asked.add(pod)
+        pod.acted |= acted
         pod.asked_at = now
         if not pod.busy:
             self._begin(pod)
@@ -194,15 +197,17 @@ class PodLooker:
         pod.hurry = None
 
     def _answered(self, pod: TrackedPod) -> None:
-        pod.asked_at = None
+        pod.asked_at, pod.acted = None, False
         self._asked.discard(pod)
 
     async def _look(self, pod: TrackedPod) -> None:
         asked_at = pod.asked_at
         if asked_at is not None:
+            begun = pod.seen_at if pod.waiting is None else max(pod.seen_at, pod.waiting.at)
+            after = asked_at if pod.acted else max(begun, pod.newest_at)
             self._answered(pod)
             if pod.waiting is None or pod.waiting.at <= asked_at:
-                await self._fetch(pod, asked_at)
+                await self._fetch(pod, after)
         view, pod.waiting = pod.waiting, None
         if view is None or view.at <= pod.seen_at:
             return
@@ -224,9 +229,9 @@ class PodLooker:
         dead = not is_alive(view.pod) and not is_alive(pod.inspected)
         return dead and not self._wanted(pod.uid) and not self._cache.waits(pod.uid)
 
-    async def _fetch(self, pod: TrackedPod, asked_at: float) -> None:
-        """List this pod alone; what is found waits for :meth:`_look`."""
-        if anyio.current_time() <= asked_at:
+    async def _fetch(self, pod: TrackedPod, after: float) -> None:
+        """List this pod alone, later than ``after``; what is found waits for :meth:`_look`."""
+        if anyio.current_time() <= after:
             await anyio.sleep(self._settings.request_delay)
         pod.fetching_at = at = anyio.current_time()
         timeout = self._settings.inspect_timeout

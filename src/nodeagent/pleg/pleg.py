@@ -233,7 +233,7 @@ class Pleg:
             self.request_all("a look could not be taken", self._settings.period)
 
     def _look_now(self, pod: TrackedPod) -> None:
-        self._looker.ask(pod, delay=0.0)
+        self._looker.ask(pod, delay=0.0, acted=False)
 
     def _stir(self) -> None:
         self._pace.stir(anyio.current_time())

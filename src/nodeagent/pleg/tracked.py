@@ -45,6 +45,7 @@ class TrackedPod:
         owes_sync: a POD_SYNC is to be sent.
         hinted_at: when someone said that the pod changed; None once events explained it.
         asked_at: when a look at this pod was last asked for; None when none is due.
+        acted: that look must begin later than it was asked for, not just then.
         due: when that look may begin; until then further requests are merged with it.
         hurry: set when that has become earlier; None while nobody waits for it.
         waiting: the newest view that is not acted on yet.
@@ -73,6 +74,7 @@ class TrackedPod:
     owes_sync: bool = False
     hinted_at: float | None = None
     asked_at: float | None = None
+    acted: bool = False
     due: float = 0.0
     hurry: anyio.Event | None = None
     waiting: View | None = None

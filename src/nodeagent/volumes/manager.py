@@ -8,6 +8,7 @@ docs/behaviour/volumes.md, "Manager". What is to be done about a volume is decid
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,9 @@ FAILED_DIRECTORIES: Final = "Failed"
 _LONGEST_FILE_NAME: Final = 255
 _ORPHAN_PATIENCE: Final = 2.0
 _AT_A_TIME: Final = 8
+_DIRS_LAST: Final = 30.0
+"""Seconds for which directories that were made are taken to be there; a pod at rest is looked
+after less often. A pod that starts is, several times a second."""
 
 OnNote: TypeAlias = Callable[[PodUID], None]
 """Told that :meth:`VolumeManager.note` of a pod has changed."""
@@ -105,6 +109,7 @@ class VolumeManager:
         self._log = Log("volumes")
         self._pods: dict[PodUID, PodVolumes] = {}
         self._followers: dict[tuple[str, str, str], set[PodUID]] = {}
+        self._dirs_made: dict[PodUID, float] = {}
         self._tasks: TaskGroup | None = None
         self._operations = Operations(
             root_dir, self._mounter, self._threads, record, clock or SystemClock(), self._journal
@@ -145,6 +150,7 @@ class VolumeManager:
         except OSError as error:
             message = f"error making pod data directories: {say(error)}"
             raise SyncError(message, reason=FAILED_DIRECTORIES) from error
+        self._dirs_made[uid] = anyio.current_time()
 
     async def mount(self, pod: Pod) -> dict[str, MountedVolume]:
         """Make the volumes that containers of the pod use ready; returns them by name.
@@ -157,7 +163,8 @@ class VolumeManager:
         """
         uid = PodUID(pod.metadata.uid)
         began_at = anyio.current_time()
-        await self.make_pod_dirs(uid)
+        if began_at - self._dirs_made.get(uid, -math.inf) > _DIRS_LAST:
+            await self.make_pod_dirs(uid)
         held = self._want(pod)
         self._kick(held)
         try:
@@ -330,6 +337,7 @@ class VolumeManager:
     async def _unmount(self, held: PodVolumes, patience: float) -> None:
         began_at, path = anyio.current_time(), self.pod_dir(held.uid)
         held.pod = None
+        self._dirs_made.pop(held.uid, None)
         held.stop_timer()
         try:
             with anyio.fail_after(patience):

@@ -103,6 +103,23 @@ async def test_mounting_again_keeps_what_is_there(manager: VolumeManager, journa
     assert [r.what for r in journal.select(UID)] == ["VolumesMounted"]
 
 
+async def test_directories_are_made_once_a_while_and_again_for_a_pod_that_comes_back(
+    manager: VolumeManager, tmp_path: Path
+) -> None:
+    pod, home = make_pod(), tmp_path / "pods" / UID
+    await manager.mount(pod)
+    (home / "plugins").rmdir()
+    await manager.mount(pod)
+    assert not (home / "plugins").exists()
+    await anyio.sleep(31)
+    await manager.mount(pod)
+    assert (home / "plugins").is_dir()
+    await manager.unmount(UID)
+    assert not home.exists()
+    await manager.mount(pod)
+    assert (home / "plugins").is_dir()
+
+
 async def test_unmounting_removes_everything_and_can_be_repeated(
     manager: VolumeManager, tmp_path: Path
 ) -> None:
