@@ -6,14 +6,17 @@ docs/behaviour/stats.md.
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from nodeagent.log import Log
 from nodeagent.server.app import App, Handler, Request, Response
 from nodeagent.server.health import HealthChecks
-from nodeagent.stats import Snapshot, StatsCollector, StatsError
+from nodeagent.stats import StatsCollector, StatsError
+
+if TYPE_CHECKING:
+    from nodeagent.stats.records import Snapshot
 
 log = Log("server")
 

@@ -1,15 +1,9 @@
-"""What pods and the node use: collected once for all who ask (docs/behaviour/stats.md)."""
+"""What pods and the node use: collected once for all who ask (docs/behaviour/stats.md).
+
+Only what waits for questions is loaded with the package; the rest comes with the first one.
+"""
 
 from nodeagent.stats.collector import StatsCollector, StatsError, StatsSides
 from nodeagent.stats.places import Places
-from nodeagent.stats.records import Fs, Snapshot, VolumeFigures
 
-__all__ = [
-    "Fs",
-    "Places",
-    "Snapshot",
-    "StatsCollector",
-    "StatsError",
-    "StatsSides",
-    "VolumeFigures",
-]
+__all__ = ["Places", "StatsCollector", "StatsError", "StatsSides"]

@@ -23,11 +23,11 @@ from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError, Unimplemented
 from nodeagent.stats.places import Places
 from nodeagent.stats.rates import Rates
-from nodeagent.stats.records import Snapshot, VolumeFigures
 
 if TYPE_CHECKING:
     from nodeagent.stats.assemble import RuntimeAnswers
     from nodeagent.stats.reading import Reader
+    from nodeagent.stats.records import Snapshot, VolumeFigures
 
 log = Log("stats")
 
@@ -44,7 +44,7 @@ _VOLUMES_PATIENCE: Final = 1.0
 """Seconds that a collection waits for volumes to be measured; what comes later is in the next."""
 
 
-Writer: TypeAlias = Callable[[Snapshot], bytes]
+Writer: TypeAlias = "Callable[[Snapshot], bytes]"
 
 
 class StatsError(Exception):

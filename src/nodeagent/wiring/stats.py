@@ -8,7 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nodeagent.api import Pod
 from nodeagent.clock import Clock
@@ -17,8 +17,11 @@ from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.runtime.logs import container_log, plain_names
 from nodeagent.runtime.names import PodNames
-from nodeagent.stats import Places, StatsCollector, StatsSides, VolumeFigures
+from nodeagent.stats import Places, StatsCollector, StatsSides
 from nodeagent.stats.log_usage import LogPlace
+
+if TYPE_CHECKING:
+    from nodeagent.stats.records import VolumeFigures
 
 _UNIX: Final = "unix://"
 _CREDENTIALS: Final = struct.Struct("3i")

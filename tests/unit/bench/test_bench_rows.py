@@ -12,6 +12,7 @@ import pytest
 
 from nodeagent.bench import (
     actions,
+    api,
     burst,
     idle,
     inspection,
@@ -244,6 +245,15 @@ def test_requests_for_statuses_are_counted_in_bursts_and_at_rest() -> None:
     positive(rest, "seconds")
     assert min(rest["pod_writes"], rest["node_writes"], rest["lease_writes"]) >= 0
     assert "rest" not in measured(status.run(1, 0.0, 0.0))
+
+
+def test_answers_to_monitoring_are_timed() -> None:
+    figures = measured(api.run(2, 1, 2, settle=0.1))
+    for name in api.PATHS:
+        positive(figures[name], "p50_ms", "p99_ms", "worst_ms", "first_ms", "kb")
+    positive(figures, "loop_lag_p99_ms", "loop_lag_worst_ms", "rss_before_mb", "rss_after_mb")
+    with pytest.raises(ValueError, match="no measure"):
+        anyio.run(api.run, 1, 1, 0)
 
 
 def test_requests_are_told_apart_by_pod_and_kind() -> None:

@@ -25,7 +25,8 @@ from nodeagent.model import (
 from nodeagent.model.runtime import SandboxRuntimeStatus
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import RpcError, Unimplemented
-from nodeagent.stats import Places, StatsCollector, StatsSides, VolumeFigures
+from nodeagent.stats import Places, StatsCollector, StatsSides
+from nodeagent.stats.records import VolumeFigures
 
 SANDBOX = "5a" * 32
 WEB = "3e" * 32

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +34,11 @@ from tests.unit.stats.stats_lab import (
 from nodeagent.model import ContainerID, ContainerState, PodUID, RuntimeContainer, SandboxID
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import Internal, Unavailable, Unimplemented
-from nodeagent.stats import Fs, StatsError, VolumeFigures
+from nodeagent.stats import StatsError
 from nodeagent.stats.assemble import over, together
 from nodeagent.stats.collector import AFTER_FAILURE, ASK_AGAIN, DEADLINE, FRESH, STALE
 from nodeagent.stats.rates import SPAN_NS, Rates
-from nodeagent.stats.records import Cpu, Memory, Snapshot, Usage
+from nodeagent.stats.records import Cpu, Fs, Memory, Snapshot, Usage, VolumeFigures
 from nodeagent.wiring.stats import peer_of
 
 pytestmark = pytest.mark.anyio
@@ -499,3 +501,16 @@ def test_sf4_sums_know_no_order(parts: list[Usage], random: object) -> None:
     for part in parts:
         assert over(part, Usage()) == part
         assert over(Usage(), part) == part
+
+
+@pytest.mark.realtime
+def test_sc1_an_agent_whom_nobody_asks_does_not_load_what_makes_figures() -> None:
+    script = (
+        "import sys, nodeagent.agent, nodeagent.wiring\n"
+        "print(sorted(m for m in sys.modules if m.startswith('nodeagent.stats.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    waiting = ("collector", "log_usage", "places", "rates")
+    assert done.stdout.strip() == str([f"nodeagent.stats.{name}" for name in waiting])

@@ -24,11 +24,10 @@ from tests.unit.stats.stats_lab import (
 )
 
 from nodeagent.model import PodUID
-from nodeagent.stats import Fs, Snapshot, VolumeFigures
 from nodeagent.stats.container_metrics import FAMILIES as CONTAINER_FAMILIES
 from nodeagent.stats.container_metrics import container_metrics
 from nodeagent.stats.exposition import Exposition, labels
-from nodeagent.stats.records import NodeFigures
+from nodeagent.stats.records import Fs, NodeFigures, Snapshot, VolumeFigures
 from nodeagent.stats.resource_metrics import FAMILIES as RESOURCE_FAMILIES
 from nodeagent.stats.resource_metrics import resource_metrics
 from nodeagent.stats.summary import encode_summary, summary
