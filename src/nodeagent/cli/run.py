@@ -28,6 +28,8 @@ log = Log("cli")
 
 LEAST_DESCRIPTORS: Final = 64
 """Open files that an agent without pods gets along with."""
+MOST_DESCRIPTORS: Final = 1_000_000
+"""As many as the kubelet asks for: each who follows a log needs two, a connection and a file."""
 
 _FLAG_OF: Final[Mapping[str, str]] = {
     "static_pod_path": "pod-manifest-path",
@@ -211,11 +213,11 @@ def describe(error: ConfigError) -> str:
 def _descriptors() -> int:
     """How many files the process may have open, after the limit was raised to what is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < LEAST_DESCRIPTORS and (hard == resource.RLIM_INFINITY or hard > soft):
-        wanted = LEAST_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, LEAST_DESCRIPTORS), hard))
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def serve(config: AgentConfig) -> int:

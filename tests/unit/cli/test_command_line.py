@@ -492,6 +492,15 @@ def test_a_start_error_is_one_line_and_exit_code_one(
     assert capsys.readouterr().err == "nodeagent: nothing answers; try embedded\n"
 
 
+def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); "
+        "from nodeagent.cli.run import _descriptors; print(_descriptors())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "900\n")
+
+
 def test_too_few_descriptors_are_one_line(tmp_path: Path) -> None:
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10)); "

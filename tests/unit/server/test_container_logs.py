@@ -235,7 +235,18 @@ _ENTRIES = st.lists(
 )
 
 
-@given(_ENTRIES, st.integers(1, 60), st.sampled_from(["", "timestamps", "stream=Stderr"]))
+_QUERIES = (
+    "",
+    "timestamps",
+    "stream=Stderr",
+    "sinceTime=2026-05-01T12:00:05.5Z",
+    "timestamps&stream=Stdout&sinceTime=2026-05-01T12:00:04Z",
+    "sinceTime=9999-12-31T23:59:59-10:00",
+    "sinceTime=0001-01-01T00:00:00Z",
+)
+
+
+@given(_ENTRIES, st.integers(1, 60), st.sampled_from(_QUERIES))
 def test_the_pieces_in_which_a_log_comes_do_not_matter(
     entries: list[tuple[int, str, bool, str]], pieces: int, query: str
 ) -> None:
@@ -244,6 +255,8 @@ def test_the_pieces_in_which_a_log_comes_do_not_matter(
         for at, stream, full, text in entries
     ).encode()
     assert shown(query, log, pieces) == shown(query, log, len(log) + 1)
+    zoned = log.replace(b"Z std", b"+00:00 std")
+    assert shown(query, zoned).replace(b"+00:00", b"Z") == shown(query, log)
     if not query:
         said = "".join(text + "\n" * full for _, _, full, text in entries)
         assert shown("", log, pieces) == said.encode()

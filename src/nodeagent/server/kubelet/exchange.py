@@ -7,17 +7,37 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import LineTooLong
 
+from nodeagent.log import Log
 from nodeagent.server.app import Request, Response
 from nodeagent.server.kubelet.splice import splice
 from nodeagent.server.kubelet.upgrade import Upgraded
+
+log = Log("server")
 
 LONGEST: Final = 4 * 3600.0
 """Seconds that any answer may take; streams that were upgraded have no such end."""
 SERVER: Final = "nodeagent"
 _SAFE: Final[Mapping[str, str]] = {"Server": SERVER, "X-Content-Type-Options": "nosniff"}
+_TEXT: Final[Mapping[str, str]] = {**_SAFE, "Content-Type": "text/plain; charset=utf-8"}
+
+
+MOST_HEAD: Final = 1024 * 1024
+"""Bytes that the head of a request may have."""
+_TOO_LARGE: Final = b"431: the head of the request is too large\n"
+
+
+_REFUSAL: Final = b"".join(
+    (
+        b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
+        *(f"{name}: {value}\r\n".encode() for name, value in _TEXT.items()),
+        f"Content-Length: {len(_TOO_LARGE)}\r\nConnection: close\r\n\r\n".encode(),
+        _TOO_LARGE,
+    )
+)
 
 
 class Connection(web.RequestHandler):
@@ -26,6 +46,48 @@ class Connection(web.RequestHandler):
     def __init__(self, server: web.Server, *, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
         super().__init__(server, loop=loop, **how)
         self.scope: anyio.CancelScope | None = None
+        self._head = 0
+        self._body: StreamReader | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client; those of a head are counted, as aiohttp bounds its lines only."""
+        before = self._request_count
+        super().data_received(data)
+        if self._request_count != before:
+            self._body = self._messages[-1][1]
+        if self._request_count != before or self._upgraded or self._in_body():
+            self._head = 0
+            return
+        self._head += len(data)
+        if self._head > MOST_HEAD and self.transport is not None:
+            self._head = 0
+            if self._current_request is None and not self._messages:
+                self.transport.write(_REFUSAL)
+            self.force_close()
+
+    def _in_body(self) -> bool:
+        """Whether what the client sends belongs to a request whose head is known."""
+        return self._body is not None and not self._body.is_eof()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no request; it tells nothing of what was sent or of the fault."""
+        log.debug("bad_request", status=status, cause=repr(exc)[:200])
+        if request.writer.output_size > 0:
+            raise ConnectionError
+        if isinstance(exc, LineTooLong):
+            found = web.Response(status=431, body=_TOO_LARGE, headers=_TEXT)
+        elif status == 500:
+            found = web.Response(status=500, body=b"500: Internal Server Error\n", headers=_TEXT)
+        else:
+            found = web.Response(status=400, body=b"400: Bad Request\n", headers=_TEXT)
+        found.force_close()
+        return found
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone."""

@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from nodeagent.log import Log
 from nodeagent.server.http import bind_error
 from nodeagent.server.kubelet.api import KubeletApi
-from nodeagent.server.kubelet.exchange import Connection
+from nodeagent.server.kubelet.exchange import MOST_HEAD, Connection
 from nodeagent.server.kubelet.serving import ServingError, ServingFiles
 
 log = Log("server")
@@ -30,7 +30,6 @@ LOOK_PERIOD: Final = 5.0
 _IDLE: Final = 90.0
 """Seconds that a client has for its next request, and for the whole of its head."""
 _HANDSHAKE: Final = 10.0
-_MOST_HEAD: Final = 1024 * 1024
 _MOST_HEADERS: Final = 1000
 _MOST_CONNECTIONS: Final = 4096
 _SHUTDOWN: Final = 2.0
@@ -149,8 +148,8 @@ class ApiListener:
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=_IDLE,
-            max_line_size=_MOST_HEAD,
-            max_field_size=_MOST_HEAD,
+            max_line_size=MOST_HEAD,
+            max_field_size=MOST_HEAD,
             max_headers=_MOST_HEADERS,
         )
 

@@ -7,6 +7,7 @@ a full line (F) or a part of one (P). docs/behaviour/server.md, "Container logs"
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nodeagent.log import Log
@@ -17,7 +18,13 @@ log = Log("server")
 LONGEST_LINE: Final = 4 * 1024 * 1024
 """Bytes of one line of a file; what is longer is no line of a log."""
 _FRACTION: Final = 9
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FULL_LINES: Final = re.compile(rb"[0-9][^ \n]{18,40} (?:stdout|stderr) F (.*\n)")
+_TIMED_LINES: Final = re.compile(
+    rb"(\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?Z) (stdout|stderr) F (.*\n)"
+)
+_WIDTH: Final = len("2026-01-01T00:00:00.000000000Z")
 _LINE: Final = re.compile(rb"([^ ]+) (stdout|stderr) ([^ ]*) (.*\n?)", re.DOTALL)
 
 
@@ -48,6 +55,8 @@ class LogLines:
         self.skipped = 0
         self.done = self._lines == 0
         self._plain = not request.timestamps and request.since is None and not request.stream
+        self._stream = request.stream.encode()
+        self._since = None if request.since is None else _text_of(request.since)
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for further bytes of the file.
@@ -85,11 +94,11 @@ class LogLines:
         return found
 
     def _convert(self, whole: bytes) -> bytes:
-        if self._plain and self._lines is None and self._at_line_start:
-            full = _FULL_LINES.findall(whole)
-            if len(full) == whole.count(b"\n"):
+        if self._lines is None and self._at_line_start:
+            found_at_once = self._at_once(whole)
+            if found_at_once is not None:
                 self._understood = True
-                return b"".join(full)
+                return found_at_once
         found = []
         for line in _lines(whole):
             if self._lines == 0:
@@ -99,6 +108,25 @@ class LogLines:
         if self._lines == 0:
             self.done = True
         return b"".join(found)
+
+    def _at_once(self, whole: bytes) -> bytes | None:
+        """What a client gets of lines that all are full ones, as most are; None for others."""
+        lines = whole.count(b"\n")
+        if self._plain:
+            full = _FULL_LINES.findall(whole)
+            return b"".join(full) if len(full) == lines else None
+        timed = _TIMED_LINES.findall(whole)
+        if len(timed) != lines:
+            return None
+        if self._stream:
+            timed = [one for one in timed if one[1] == self._stream]
+        padded = [(t if len(t) == _WIDTH else fixed_width(t), text) for t, _, text in timed]
+        if (since := self._since) is not None:
+            # Times of one width in one zone stand in the order of their letters.
+            padded = [one for one in padded if one[0] >= since]
+        if self._request.timestamps:
+            return b"".join([b"%b %b" % one for one in padded])
+        return b"".join([text for _, text in padded])
 
     def _line(self, line: bytes) -> bytes:
         parts = _LINE.fullmatch(line)
@@ -145,6 +173,13 @@ class LogLines:
 def _lines(data: bytes) -> list[bytes]:
     """The lines of ``data``, which end with a line feed and nothing else."""
     return [line + b"\n" for line in data.split(b"\n")[:-1]]
+
+
+def _text_of(moment: int) -> bytes:
+    """Nanoseconds since the epoch in the form of a log's times, of fixed width."""
+    seconds, fraction = divmod(moment, 10**9)
+    whole = _EPOCH + timedelta(seconds=min(max(seconds, 0), _LAST_SECOND))
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z".encode()
 
 
 def fixed_width(time: bytes) -> bytes:
