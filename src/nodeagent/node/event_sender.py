@@ -30,6 +30,12 @@ PAUSE: Final = 10.0
 """Seconds between two tries; before the second one a random part of it."""
 FLUSH: Final = 2.0
 """Seconds that are left for what still waits when the agent ends."""
+REST: Final = 4.0
+"""After an event the sender rests for so many times what sending it took: when many pods start or
+stop together, their statuses come first, and whatever is busy then is not kept busy by events."""
+LONGEST_REST: Final = 0.1
+CROWD: Final = 200
+"""Events that wait from which on the sender does not rest."""
 
 
 class EventSender:
@@ -66,7 +72,12 @@ class EventSender:
         task_status.started()
         try:
             while True:
-                await self._take(await self._queue.receive())
+                event = await self._queue.receive()
+                began = anyio.current_time()
+                await self._take(event)
+                if self._queue.depth < CROWD:
+                    took = anyio.current_time() - began
+                    await anyio.sleep(min(REST * took, LONGEST_REST))
         finally:
             with anyio.move_on_after(FLUSH, shield=True):
                 await self._flush()

@@ -72,7 +72,9 @@ class ApiWork(Generic[K]):
         self._jitter = jitter
         self._queue: dict[K, None] = {}
         self._busy: set[K] = set()
-        self._again: set[K] = set()
+        self._again: dict[K, float] = {}
+        self._later: dict[K, float] = {}
+        self._hurried = False
         self._failures: dict[K, int] = {}
         self._retries: dict[K, float] = {}
         self._troubles = 0
@@ -80,12 +82,23 @@ class ApiWork(Generic[K]):
         self._wake = anyio.Event()
         self._idle = anyio.Event()
 
-    def want(self, key: K) -> None:
-        """Have a key worked on soon, or after the work on it that goes on now."""
+    def want(self, key: K, within: float = 0.0) -> None:
+        """Have a key worked on, after the work on it that goes on now.
+
+        Args:
+            key: what to work on.
+            within: seconds that it may wait for more to come, which one work then does for all.
+        """
         if key in self._busy:
-            self._again.add(key)
-        elif key not in self._retries:
-            self._queue.setdefault(key)
+            self._again[key] = min(within, self._again.get(key, within))
+        elif key in self._retries or key in self._queue:
+            return
+        elif within and not self._hurried:
+            self._later.setdefault(key, anyio.current_time() + within)
+            self._wake.set()
+        else:
+            self._later.pop(key, None)
+            self._queue[key] = None
             self._wake.set()
 
     def forget(self, key: K) -> None:
@@ -93,7 +106,8 @@ class ApiWork(Generic[K]):
         self._queue.pop(key, None)
         self._retries.pop(key, None)
         self._failures.pop(key, None)
-        self._again.discard(key)
+        self._again.pop(key, None)
+        self._later.pop(key, None)
 
     def retry_now(self) -> None:
         """Wait for no back-off: the server seems to be back."""
@@ -105,10 +119,17 @@ class ApiWork(Generic[K]):
     @property
     def done(self) -> bool:
         """Whether nothing is left to do."""
-        return not (self._queue or self._busy or self._retries)
+        return not (self._queue or self._busy or self._retries or self._later)
 
     async def drained(self) -> None:
-        """Return when nothing is left to do; the caller's scope bounds the wait."""
+        """Return when nothing is left to do; the caller's scope bounds the wait.
+
+        From here on nothing waits for more to come: it is asked when the agent ends.
+        """
+        self._hurried = True
+        self._queue.update(dict.fromkeys(self._later))
+        self._later.clear()
+        self._wake.set()
         while not self.done:
             await self._idle.wait()
 
@@ -134,9 +155,10 @@ class ApiWork(Generic[K]):
             self._log.fault("fault", error, pod="")
 
     def _start_what_may(self, tasks: TaskGroup, now: float) -> None:
-        for key in [key for key, due in self._retries.items() if due <= now]:
-            del self._retries[key]
-            self._queue.setdefault(key)
+        for waiting in (self._retries, self._later):
+            for key in [key for key, due in waiting.items() if due <= now]:
+                del waiting[key]
+                self._queue.setdefault(key)
         limit = 1 if self._troubles else self._at_once
         while self._queue and len(self._busy) < limit and self._hold_until <= now:
             key = next(iter(self._queue))
@@ -145,7 +167,7 @@ class ApiWork(Generic[K]):
             tasks.start_soon(self._do, key)
 
     def _next_turn(self) -> float:
-        turn = min(self._retries.values(), default=math.inf)
+        turn = min((*self._retries.values(), *self._later.values()), default=math.inf)
         if self._queue and self._hold_until > anyio.current_time():
             turn = min(turn, self._hold_until)
         return turn
@@ -159,9 +181,8 @@ class ApiWork(Generic[K]):
             self._succeeded(key)
         finally:
             self._busy.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.want(key)
+        if (within := self._again.pop(key, None)) is not None:
+            self.want(key, within)
         self._wake.set()
         if self.done:
             self._idle.set()

@@ -28,6 +28,7 @@ from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.status import is_static
 from nodeagent.pods.status_manager import StatusManager, VersionedStatus
 from nodeagent.pods.status_merge import is_part_of, merge_status, status_patch
+from nodeagent.pods.status_urgency import ON_ITS_WAY, may_wait
 
 log = Log("pods.status_writer")
 
@@ -122,7 +123,9 @@ class PodStatusWriter:
     def wake(self, uid: PodUID) -> None:
         """A pod's status has changed, or what of it may be sent. Never blocks."""
         self._since.setdefault(uid, anyio.current_time())
-        self._work.want(uid)
+        stored = self._statuses.versioned(uid)
+        waits = stored is not None and may_wait(stored.pod, stored.status)
+        self._work.want(uid, ON_ITS_WAY if waits else 0.0)
 
     def retry_now(self) -> None:
         """The server seems to be back: wait for no back-off."""

@@ -28,6 +28,7 @@ class EventsApi:
         self.patches: list[Mapping[str, Any]] = []
         self.trouble: list[KubeError | None] = []
         self.hangs = False
+        self.takes = 0.0
 
     @property
     def client(self) -> KubeClient:
@@ -52,6 +53,7 @@ class EventsApi:
         self.calls.append((method, path))
         if self.hangs:
             await anyio.sleep_forever()
+        await anyio.sleep(self.takes)
         trouble = self.trouble.pop(0) if self.trouble else None
         if trouble is not None:
             raise trouble

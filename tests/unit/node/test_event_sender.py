@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.node.event_fakes import EventsApi, event
 
 from nodeagent.kube import ApiError, UndecodableError, UnreachableError
-from nodeagent.node.event_sender import QUEUE, TRIES, EventSender
+from nodeagent.node.event_sender import CROWD, QUEUE, TRIES, EventSender
 from nodeagent.testing import make_pod
 
 pytestmark = pytest.mark.anyio
@@ -176,3 +176,24 @@ async def test_ev26_the_end_takes_two_seconds_at_most(lab: Lab) -> None:
         await anyio.sleep(1)
         before = anyio.current_time()
     assert anyio.current_time() - before == pytest.approx(2.0)
+
+
+async def test_ev27_after_each_event_it_rests(lab: Lab) -> None:
+    lab.api.takes = 0.01
+    async with lab.running():
+        for number in range(10):
+            lab.sender.send(event(message=str(number)))
+        await anyio.sleep(0.2)
+        assert len(lab.api.calls) in (4, 5)  # one each 0.05 s
+        lab.api.takes = 1.0
+        await anyio.sleep(5.5)
+        assert len(lab.api.calls) in (9, 10)  # one each 1.1 s
+
+
+async def test_ev27_when_many_wait_it_does_not_rest(lab: Lab) -> None:
+    lab.api.takes = 0.01
+    async with lab.running():
+        for number in range(CROWD + 100):
+            lab.sender.send(event(make_pod(f"web-{number}")))
+        await anyio.sleep(0.995)
+        assert len(lab.api.calls) == 100

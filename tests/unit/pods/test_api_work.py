@@ -82,6 +82,44 @@ async def test_a_key_is_never_worked_on_twice_at_a_time() -> None:
     assert bench.most == 1
 
 
+async def test_what_can_wait_is_done_with_what_comes_next() -> None:
+    bench = Bench()
+    async with bench.at_work():
+        bench.work.want("a", within=2.0)
+        bench.work.want("b", within=2.0)
+        await anyio.sleep(1.0)
+        bench.want("a")
+        bench.work.want("b", within=2.0)
+        await anyio.sleep(10.0)
+        assert bench.work.done
+    assert bench.began == [("a", 1.0), ("b", 2.0)]
+
+
+async def test_what_can_wait_does_not_hurry_after_the_work_that_goes_on() -> None:
+    bench = Bench()
+    bench.takes = 1.0
+    async with bench.at_work():
+        bench.want("a", "b")
+        await anyio.sleep(0.5)
+        bench.work.want("a", within=2.0)
+        bench.work.want("b", within=2.0)
+        bench.want("b")
+        await anyio.sleep(10.0)
+    assert bench.began == [("a", 0.0), ("b", 0.0), ("b", 1.0), ("a", 3.0)]
+
+
+async def test_at_the_end_nothing_waits_for_more() -> None:
+    bench = Bench()
+    async with bench.at_work():
+        bench.work.want("a", within=2.0)
+        bench.work.want("c", within=2.0)
+        bench.work.forget("c")
+        await bench.work.drained()
+        bench.work.want("b", within=2.0)
+        await bench.work.drained()
+    assert bench.began == [("a", 0.0), ("b", 0.0)]
+
+
 async def test_a_key_that_fails_waits_longer_and_longer_and_alone() -> None:
     bench = Bench()
     bench.errors, bench.spared = [ApiError(422, "Invalid", "")] * 8, "b"

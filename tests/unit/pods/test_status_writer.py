@@ -11,9 +11,16 @@ import anyio
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
-from tests.unit.pods.status_builders import NOW, Clock, condition
+from tests.unit.pods.status_builders import (
+    NOW,
+    Clock,
+    condition,
+    container_status,
+    running,
+    waiting,
+)
 
-from nodeagent.api import Pod, PodIP, PodStatus
+from nodeagent.api import ContainerState, Pod, PodIP, PodStatus
 from nodeagent.api.codec import convert, to_builtins
 from nodeagent.api.node import Node
 from nodeagent.journal import Journal
@@ -282,6 +289,65 @@ async def test_sw5_a_watch_that_lags_is_asked_about_but_nothing_is_written(
         cluster.statuses.set(pod, RUNNING)
         await anyio.sleep(60)
         assert cluster.count("PATCH") == 1
+
+
+def on_its_way(state: ContainerState | None = None, *, ip: str = "") -> PodStatus:
+    seen = container_status("app", state or waiting("ContainerCreating"))
+    return PodStatus(phase="Pending", pod_ip=ip, container_statuses=(seen,))
+
+
+def begun_again() -> PodStatus:
+    status = on_its_way()
+    (seen,) = status.container_statuses
+    return replace(status, container_statuses=(replace(seen, restart_count=1),))
+
+
+async def test_sw14_a_pod_that_is_on_its_way_is_told_with_what_comes_next(
+    cluster: Cluster,
+) -> None:
+    fast, slow = cluster.bind("fast"), cluster.bind("slow")
+    async with cluster.at_work():
+        for pod in (fast, slow):
+            cluster.statuses.set(pod, on_its_way())
+        await anyio.sleep(0.5)
+        assert cluster.requests == (0, 0, 0)
+        cluster.statuses.set(fast, ready(fast))
+        await anyio.sleep(0.1)
+        assert cluster.status("fast").phase == "Running"
+        cluster.statuses.set(slow, on_its_way(ip="10.0.0.1"))
+        await anyio.sleep(0.5)
+        assert cluster.status("slow").pod_ip == "10.0.0.1"
+        assert cluster.requests == (0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        replace(on_its_way(), phase="Running"),
+        replace(on_its_way(), reason="Evicted"),
+        replace(on_its_way(), message="it does not fit"),
+        begun_again(),
+        on_its_way(waiting("ErrImagePull")),
+        on_its_way(running()),
+    ],
+    ids=["phase", "reason", "message", "restart", "waits", "runs"],
+)
+async def test_sw14_what_else_there_is_to_tell_waits_for_nothing(
+    cluster: Cluster, status: PodStatus
+) -> None:
+    pod = cluster.bind()
+    async with cluster.at_work():
+        cluster.statuses.set(pod, status)
+        await anyio.sleep(0.1)
+        assert cluster.requests == (0, 1, 0)
+
+
+async def test_sw14_a_deletion_waits_for_nothing(cluster: Cluster) -> None:
+    pod = ask_to_delete(cluster, cluster.bind())
+    async with cluster.at_work():
+        cluster.statuses.set(pod, on_its_way())
+        await anyio.sleep(0.1)
+        assert cluster.requests == (0, 1, 0)
 
 
 def static_web(hash_: str = "h1") -> Pod:
