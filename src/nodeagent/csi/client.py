@@ -45,6 +45,7 @@ class Abilities:
         stage: volumes are staged before they are published.
         expand: file systems grow with their volumes.
         stats: it says how full volumes are.
+        condition: it says whether something is wrong with them.
         single_writer: it tells one pod from several pods of one node.
         mount_group: it sets the group of files itself.
     """
@@ -52,6 +53,7 @@ class Abilities:
     stage: bool = False
     expand: bool = False
     stats: bool = False
+    condition: bool = False
     single_writer: bool = False
     mount_group: bool = False
 
@@ -69,6 +71,21 @@ class NodeInfo:
     node_id: str
     max_volumes: int
     topology: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeFullness:
+    """How full a volume is, as its driver says.
+
+    Attributes:
+        bytes: all, free and used; None when it does not say.
+        inodes: likewise.
+        abnormal: whether something is wrong with it; None when it does not say.
+    """
+
+    bytes: tuple[int, int, int] | None = None
+    inodes: tuple[int, int, int] | None = None
+    abnormal: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +155,7 @@ class DriverClient:
             stage=known.STAGE_UNSTAGE_VOLUME in kinds,
             expand=known.EXPAND_VOLUME in kinds,
             stats=known.GET_VOLUME_STATS in kinds,
+            condition=known.VOLUME_CONDITION in kinds,
             single_writer=known.SINGLE_NODE_MULTI_WRITER in kinds,
             mount_group=known.VOLUME_MOUNT_GROUP in kinds,
         )
@@ -185,6 +203,21 @@ class DriverClient:
 
         request = v1.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=target_path)
         await self._call("NodeUnpublishVolume", request, v1.NodeUnpublishVolumeResponse)
+
+    async def usage(self, volume_id: str, path: str) -> VolumeFullness:
+        """How full a volume is that is published at a path."""
+        from nodeagent.proto.csi import v1
+
+        request = v1.NodeGetVolumeStatsRequest(volume_id=volume_id, volume_path=path)
+        reply = await self._call("NodeGetVolumeStats", request, v1.NodeGetVolumeStatsResponse)
+        units = v1.VolumeUsageUnit
+        found = {one.unit: (one.total, one.available, one.used) for one in reply.usage}
+        condition = reply.volume_condition
+        return VolumeFullness(
+            bytes=found.get(units.BYTES),
+            inodes=found.get(units.INODES),
+            abnormal=None if condition is None else condition.abnormal,
+        )
 
     async def expand(self, what: Publication, path: str, size: int) -> int:
         """Let a volume's file system grow; its size, 0 when the driver does not say."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from anyio import to_thread
 
-from nodeagent.csi.client import Abilities, NodeInfo
+from nodeagent.csi.client import Abilities, NodeInfo, VolumeFullness
 from nodeagent.proto import pluginregistration as registration
 from nodeagent.proto.csi import v1
 from nodeagent.rpc import InvalidArgument, NotFound, Servable, serve_unix
@@ -49,6 +49,7 @@ class CsiDriver:
         info: what it says of the node.
         abilities: what it says it can do.
         versions: of CSI that it says it speaks.
+        fullness: how full it says its volumes are.
         before: comes before each call.
         keeps: whether it leaves everything mounted, and says that it does not.
         fake_devices: whether its devices are plain files, for who may not have devices.
@@ -62,6 +63,7 @@ class CsiDriver:
     info: NodeInfo = field(default_factory=lambda: NodeInfo("node-1", 0, {}))
     abilities: Abilities = field(default_factory=lambda: Abilities(stage=True))
     versions: tuple[str, ...] = ("1.0.0",)
+    fullness: VolumeFullness = field(default_factory=VolumeFullness)
     before: Before = _at_once
     keeps: bool = False
     fake_devices: bool = False
@@ -214,6 +216,7 @@ class _Node(v1.NodeBase):
             _KINDS.STAGE_UNSTAGE_VOLUME: has.stage,
             _KINDS.EXPAND_VOLUME: has.expand,
             _KINDS.GET_VOLUME_STATS: has.stats,
+            _KINDS.VOLUME_CONDITION: has.condition,
             _KINDS.SINGLE_NODE_MULTI_WRITER: has.single_writer,
             _KINDS.VOLUME_MOUNT_GROUP: has.mount_group,
         }
@@ -261,6 +264,24 @@ class _Node(v1.NodeBase):
         await self._driver.take("NodeUnpublishVolume", message)
         await to_thread.run_sync(self._driver.hide, Path(message.target_path))
         return v1.NodeUnpublishVolumeResponse()
+
+    async def node_get_volume_stats(
+        self, message: v1.NodeGetVolumeStatsRequest
+    ) -> v1.NodeGetVolumeStatsResponse:
+        await self._driver.take("NodeGetVolumeStats", message)
+        told = self._driver.fullness
+        units = {v1.VolumeUsageUnit.BYTES: told.bytes, v1.VolumeUsageUnit.INODES: told.inodes}
+        usage = [
+            v1.VolumeUsage(total=found[0], available=found[1], used=found[2], unit=unit)
+            for unit, found in units.items()
+            if found is not None
+        ]
+        return v1.NodeGetVolumeStatsResponse(
+            usage=usage,
+            volume_condition=v1.VolumeCondition(abnormal=told.abnormal, message="")
+            if told.abnormal is not None
+            else None,
+        )
 
     async def node_expand_volume(
         self, message: v1.NodeExpandVolumeRequest

@@ -26,6 +26,7 @@ from nodeagent.volumes.csi_plugin import CsiPlugin
 from nodeagent.volumes.csi_volume import CsiVolume, from_persistent, group_of
 from nodeagent.volumes.local import LocalPlugin
 from nodeagent.volumes.plugin import (
+    MeasuresItself,
     PluginRegistry,
     SetUp,
     Stage,
@@ -34,6 +35,7 @@ from nodeagent.volumes.plugin import (
     VolumePlugin,
     directory_name,
 )
+from nodeagent.volumes.usage import Measure, VolumeUsage
 
 _NO_OPTIONS: Final = "mount options are not supported for this volume type"
 
@@ -140,6 +142,16 @@ class ClaimPlugin:
         volume: CsiVolume = from_persistent(claimed.volume, read_only=claimed.read_only)
         await self._csi.refresh_volume(request, volume)
         return await self._expander.expand(request, claimed, volume)
+
+    async def measure(self, request: Measure) -> VolumeUsage | None:
+        """What it takes, if who made it can say."""
+        made = self._made.get((request.uid, request.name))
+        if made is None:
+            return None
+        plugin, directory = made
+        if plugin is self._csi:
+            return await self._csi.measure_volume(request, directory.name)
+        return await plugin.measure(request) if isinstance(plugin, MeasuresItself) else None
 
     async def tear_down(self, request: TearDown) -> None:
         """Have it unmade by who made it. What an earlier agent made, that one finds itself."""

@@ -101,6 +101,11 @@ def remove(directory: Path) -> None:
         directory.rmdir()
 
 
+def is_there(path: Path) -> bool:
+    """Whether something lies at a path, be it a link that leads nowhere."""
+    return path.is_symlink() or path.exists()
+
+
 def published(root: Path) -> Iterator[tuple[str, str, VolumeData]]:
     """Pod, name and data of each volume that pods have, file systems and devices."""
     for pod in _entries(root / "pods"):

@@ -5,7 +5,7 @@ docs/behaviour/csi.md, "Volumes".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.rpc import RpcError
 from nodeagent.volumes import csi_data
 from nodeagent.volumes import csi_names as names
+from nodeagent.volumes.csi_asks import asked, driver_usage
 from nodeagent.volumes.csi_attach import Attachments
 from nodeagent.volumes.csi_block import (
     DeviceLocks,
@@ -46,6 +47,7 @@ from nodeagent.volumes.csi_volume import (
 from nodeagent.volumes.hand_over import hand_over
 from nodeagent.volumes.mounter import Mounter, MountError, is_mounted
 from nodeagent.volumes.plugin import SetUp, Stage, TearDown, VolumeError
+from nodeagent.volumes.usage import Measure, VolumeUsage
 
 _ONE_POD: Final = (
     "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
@@ -168,7 +170,7 @@ class CsiPlugin:
             if text := serves_inline(volume.driver, driver):
                 raise VolumeError(text)
             client = self._client(request.uid, volume, Stage.SET_UP)
-            abilities = await _asked(client.abilities, Stage.SET_UP)
+            abilities = await asked(client.abilities, Stage.SET_UP)
             return _Ready(volume, driver, client, abilities, {}, "")
         stage = parts.stages.of(volume)
         if volume.one_pod and stage.users - {request.uid}:
@@ -181,7 +183,7 @@ class CsiPlugin:
             context = dict(await parts.attachments.context(volume))
         where = Stage.MAP_DEVICE if volume.block else Stage.DEVICE
         client = self._client(request.uid, volume, where)
-        abilities = await _asked(client.abilities, where)
+        abilities = await asked(client.abilities, where)
         ready = _Ready(
             volume, driver, client, abilities, context, str(stage.path) if abilities.stage else ""
         )
@@ -282,6 +284,29 @@ class CsiPlugin:
             await self._publish(request, ready, first=False)
         return False
 
+    async def measure(self, request: Measure) -> VolumeUsage | None:
+        """How full it is, if its driver says that."""
+        return await self.measure_volume(request, request.name)
+
+    async def measure_volume(self, request: Measure, spec: str) -> VolumeUsage | None:
+        """How full a volume is.
+
+        Args:
+            request: whose volume.
+            spec: name of the PersistentVolume, or of an inline volume.
+
+        Raises:
+            OSError: its driver does not say now.
+        """
+        wanted = self._wanted.get((request.uid, spec))
+        if wanted is None:
+            return None
+        try:
+            client = self._parts.registry.find(wanted.driver)
+            return await driver_usage(client, wanted.handle, self._target(request.uid, wanted))
+        except (RpcError, DriverMissingError) as error:
+            raise OSError(describe(error)) from error
+
     # -- unmaking ----------------------------------------------------------------------------
 
     async def tear_down(self, request: TearDown) -> None:
@@ -300,7 +325,7 @@ class CsiPlugin:
     async def _unmake(self, request: TearDown, spec: str, *, block: bool) -> None:
         data_dir = names.block_dir(self._parts.root, spec) / "data" if block else request.directory
         data = await request.threads.run(lambda: csi_data.load(data_dir))
-        there = await request.threads.run(lambda: _is_there(request.directory))
+        there = await request.threads.run(lambda: csi_data.is_there(request.directory))
         if not there:
             return
         target = (
@@ -372,14 +397,3 @@ class CsiPlugin:
             attachment if volume.persistent else "",
             PERSISTENT if volume.persistent else EPHEMERAL,
         )
-
-
-async def _asked(ask: Callable[[], Awaitable[Abilities]], stage: Stage) -> Abilities:
-    try:
-        return await ask()
-    except RpcError as error:
-        raise VolumeError(describe(error), stage=stage) from error
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_symlink() or path.exists()

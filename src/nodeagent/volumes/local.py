@@ -9,6 +9,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes.hand_over import hand_over
 from nodeagent.volumes.mounter import Mounter, MountError, is_mounted
 from nodeagent.volumes.plugin import SetUp, TearDown, VolumeError
+from nodeagent.volumes.usage import Measure, VolumeUsage, room
 
 
 class LocalPlugin:
@@ -54,6 +55,10 @@ class LocalPlugin:
         """Nothing follows anything."""
         del request
         return False
+
+    async def measure(self, request: Measure) -> VolumeUsage | None:
+        """What its file system takes and has: it may be large, and is not the pod's alone."""
+        return await request.usages.in_thread(request.path, room)
 
     async def tear_down(self, request: TearDown) -> None:
         """Unmount it, and remove the empty directory."""

@@ -23,8 +23,8 @@ from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import DeadlineError, PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.volumes.content_kinds import references
 from nodeagent.volumes.empty_dir import EmptyDirPlugin
+from nodeagent.volumes.followers import Followers, refers
 from nodeagent.volumes.host_path import HostPathPlugin
 from nodeagent.volumes.leftovers import (
     describe_left,
@@ -34,7 +34,6 @@ from nodeagent.volumes.leftovers import (
     volumes_on_disk,
 )
 from nodeagent.volumes.mounter import Mounter, MountError, SystemMounter
-from nodeagent.volumes.objects import CLUSTER_TRUST_BUNDLE
 from nodeagent.volumes.operations import Operations, Record, nobody, say
 from nodeagent.volumes.plugin import PluginRegistry, Stage, VolumePlugin, directory_name
 from nodeagent.volumes.pod_volumes import (
@@ -45,10 +44,11 @@ from nodeagent.volumes.pod_volumes import (
     unready,
 )
 from nodeagent.volumes.reconcile import Held, VolumeState, at_once, back_off, began, next_step, wish
+from nodeagent.volumes.stats import StatsService
 from nodeagent.volumes.sub_path_service import SubPathService
 from nodeagent.volumes.sub_paths import clean_sub_paths
 from nodeagent.volumes.threads import DiskThreads
-from nodeagent.volumes.usage import VolumeUsage, VolumeUsages
+from nodeagent.volumes.usage import VolumeUsages
 from nodeagent.volumes.wanted import needed_volumes
 
 FAILED_MOUNT: Final = "FailedMount"
@@ -102,13 +102,14 @@ class VolumeManager:
         self._plugins = plugins or PluginRegistry((EmptyDirPlugin(), HostPathPlugin()))
         self._mounter = mounter or SystemMounter()
         self._threads = DiskThreads()
-        self._usages = VolumeUsages(self._threads)
         self._journal = journal or Journal()
         self._timeout = timeout
         self._note_after = note_after
         self._log = Log("volumes")
         self._pods: dict[PodUID, PodVolumes] = {}
-        self._followers: dict[tuple[str, str, str], set[PodUID]] = {}
+        self.stats = StatsService(self._pods, self._pods_dir, VolumeUsages(self._threads, clock))
+        """Tells what volumes take."""
+        self._followers = Followers()
         self._dirs_made: dict[PodUID, float] = {}
         self._tasks: TaskGroup | None = None
         self._operations = Operations(
@@ -215,10 +216,8 @@ class VolumeManager:
 
     def object_changed(self, namespace: str, kind: str, name: str) -> None:
         """An object is new, different or gone: volumes with its content follow at once."""
-        uids = {*self._followers.get((namespace, kind, name), ())}
-        uids.update(self._followers.get((namespace, kind, ""), ()))
-        if uids:
-            self._refresh_some(list(uids), kind, name)
+        if uids := self._followers.of(namespace, kind, name):
+            self._refresh_some(uids, kind, name)
 
     def _refresh_some(self, uids: list[PodUID], kind: str, name: str) -> None:
         """A few at a time: nobody else on the loop has to wait for all of them."""
@@ -227,7 +226,7 @@ class VolumeManager:
             if held is None or held.pod is None:
                 continue
             for volume in held.wanted():
-                if volume.spec is not None and (kind, name) in _any_name(volume.spec, kind, name):
+                if volume.spec is not None and refers(volume.spec, kind, name):
                     volume.state = wish(volume.state, wanted=True, stale=True)
             self._kick(held)
         if rest := uids[_AT_A_TIME:]:
@@ -259,7 +258,7 @@ class VolumeManager:
             wanted[f"volumes/{directory_name(plugin.name)}/{spec.name}"] = spec, plugin
         held = self._pods.setdefault(uid, PodVolumes(uid))
         if held.pod is None or held.pod.spec.volumes != pod.spec.volumes:
-            self._follow(pod)
+            self._followers.follow(pod)
         held.pod = pod
         for place, (spec, plugin) in wanted.items():
             volume = held.volumes.get(place)
@@ -272,13 +271,6 @@ class VolumeManager:
                 volume.state = wish(volume.state, wanted=False)
             volume.state = wish(volume.state, wanted=True, stale=plugin.refreshes)
         return held
-
-    def _follow(self, pod: Pod) -> None:
-        uid, namespace = PodUID(pod.metadata.uid), pod.metadata.namespace
-        for volume in pod.spec.volumes:
-            for kind, name in references(volume):
-                where = "" if kind == CLUSTER_TRUST_BUNDLE else namespace
-                self._followers.setdefault((where, kind, name), set()).add(uid)
 
     def _kick(self, held: PodVolumes) -> None:
         """Begin what can be done now, and come back when more can be."""
@@ -378,39 +370,13 @@ class VolumeManager:
     def _forget(self, held: PodVolumes) -> None:
         held.stop_timer()
         self._pods.pop(held.uid, None)
-        self._usages.forget(held.uid)
-        for key in [key for key, uids in self._followers.items() if held.uid in uids]:
-            self._followers[key].discard(held.uid)
-            if not self._followers[key]:
-                del self._followers[key]
-
-    async def usage(self, uid: PodUID) -> dict[str, VolumeUsage]:
-        """What the pod's volumes take, by name; at most a minute old.
-
-        Volumes that do not belong to the pod alone (host paths, images, devices) have none.
-        """
-        held = self._pods.get(uid)
-        if held is None:
-            return {}
-        own = f"{self.pod_dir(uid)}/"
-        paths = {
-            volume.name: Path(volume.mounted.host_path)
-            for volume in held.wanted()
-            if volume.mounted is not None
-            and not volume.mounted.block
-            and volume.mounted.host_path.startswith(own)
-        }
-        return await self._usages.of_pod(uid, paths)
+        self.stats.forget(held.uid)
+        self._followers.forget(held.uid)
 
     async def pods_on_disk(self) -> list[PodUID]:
         """The pods that have a directory."""
         found = await self._threads.run(lambda: pods_on_disk(self._pods_dir))
         return [PodUID(name) for name in found]
-
-
-def _any_name(spec: Volume, kind: str, name: str) -> set[tuple[str, str]]:
-    """What a volume refers to; what goes by no name stands for the name that is asked for."""
-    return {(k, n or (name if k == kind else n)) for k, n in references(spec)}
 
 
 def _is_file_name(uid: PodUID) -> bool:

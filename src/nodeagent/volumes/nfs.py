@@ -7,6 +7,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes.local import unmount_and_remove
 from nodeagent.volumes.mounter import MountError, is_mounted
 from nodeagent.volumes.plugin import SetUp, TearDown
+from nodeagent.volumes.usage import Measure, VolumeUsage, room
 
 
 class NfsPlugin:
@@ -31,6 +32,10 @@ class NfsPlugin:
         """The server's changes are seen anyway."""
         del request
         return False
+
+    async def measure(self, request: Measure) -> VolumeUsage | None:
+        """What its file system takes and has: it may be large, and is not the pod's alone."""
+        return await request.usages.in_thread(request.path, room)
 
     async def tear_down(self, request: TearDown) -> None:
         """Unmount it, and remove the empty directory; never anything that is the server's."""

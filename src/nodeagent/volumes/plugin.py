@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from nodeagent.api import Pod, Volume
 from nodeagent.clock import Clock, SystemClock
@@ -14,6 +14,7 @@ from nodeagent.model import PodUID
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes.mounter import Mounter
 from nodeagent.volumes.threads import DiskThreads
+from nodeagent.volumes.usage import Measure, VolumeUsage
 
 Note: TypeAlias = Callable[[str, str, str], None]
 """Emits an event about the pod: type (Normal, Warning), reason, message. Never waits."""
@@ -185,6 +186,19 @@ class VolumePlugin(Protocol):
         """Undo what ``set_up`` did, given only the directory; idempotent.
 
         The directory is gone afterwards, but what does not belong to the pod is still there.
+        """
+        ...
+
+
+@runtime_checkable
+class MeasuresItself(Protocol):
+    """A kind of volume that knows better than to count all files."""
+
+    async def measure(self, request: Measure) -> VolumeUsage | None:
+        """What a volume takes; None when nobody can say.
+
+        Raises:
+            OSError: it cannot be looked at now.
         """
         ...
 

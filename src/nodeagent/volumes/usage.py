@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
+from nodeagent.clock import Clock, SystemClock
 from nodeagent.model import PodUID
 from nodeagent.volumes.threads import DiskThreads
 from nodeagent.volumes.tree import walk_entry
@@ -29,7 +30,7 @@ _SLOW: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class VolumeUsage:
-    """What a volume takes, and what there is.
+    """What a volume takes, and what there is; None where nobody says.
 
     Attributes:
         used: bytes on the disk.
@@ -39,17 +40,25 @@ class VolumeUsage:
         inodes: of its file system.
         inodes_free: of its file system.
         partial: whether there was more than is ever counted.
+        abnormal: whether its driver says that something is wrong with it.
         measured_at: loop time.
+        time: wall time in nanoseconds.
     """
 
-    used: int
-    inodes_used: int
-    capacity: int
-    available: int
-    inodes: int
-    inodes_free: int
+    used: int | None = None
+    inodes_used: int | None = None
+    capacity: int | None = None
+    available: int | None = None
+    inodes: int | None = None
+    inodes_free: int | None = None
     partial: bool = False
+    abnormal: bool | None = None
     measured_at: float = 0.0
+    time: int = 0
+
+
+Meter: TypeAlias = Callable[[], Awaitable[VolumeUsage | None]]
+"""Measures a volume; None when nobody can. An ``OSError`` is taken for that, too."""
 
 
 @dataclass(slots=True)
@@ -127,49 +136,125 @@ def measure(path: Path, most: int = MOST_ENTRIES) -> VolumeUsage:
     )
 
 
+def room(path: Path) -> VolumeUsage:
+    """What the file system that a volume is takes, and has. Blocking.
+
+    Args:
+        path: the volume.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    found = os.statvfs(path)
+    return VolumeUsage(
+        used=(found.f_blocks - found.f_bfree) * found.f_frsize,
+        inodes_used=found.f_files - found.f_ffree,
+        capacity=found.f_blocks * found.f_frsize,
+        available=found.f_bavail * found.f_frsize,
+        inodes=found.f_files,
+        inodes_free=found.f_ffree,
+    )
+
+
 class VolumeUsages:
     """Measures volumes, and remembers what came of it.
 
     Args:
         threads: where volumes are measured.
+        clock: wall clock.
         max_age: seconds for which a measurement is good enough.
     """
 
-    def __init__(self, threads: DiskThreads, max_age: float = MAX_AGE) -> None:
+    def __init__(
+        self, threads: DiskThreads, clock: Clock | None = None, max_age: float = MAX_AGE
+    ) -> None:
         self._threads = threads
+        self._clock = clock or SystemClock()
         self._max_age = max_age
         self._known: dict[PodUID, dict[str, VolumeUsage]] = {}
-        self._locks: dict[PodUID, anyio.Lock] = {}
+        self._locks: dict[tuple[PodUID, str], anyio.Lock] = {}
+        self._in_threads: set[Path] = set()
 
-    async def of_pod(self, uid: PodUID, paths: Mapping[str, Path]) -> dict[str, VolumeUsage]:
+    async def of_pod(self, uid: PodUID, meters: Mapping[str, Meter]) -> dict[str, VolumeUsage]:
         """What the volumes of a pod take, as far as that can be measured.
 
         One whose disk does not answer has its last measurement, or none.
 
         Args:
             uid: the pod.
-            paths: its volumes by name.
+            meters: of its volumes, by name.
         """
-        # Who asks at the same time waits for the same measurement.
-        async with self._locks.setdefault(uid, anyio.Lock()):
-            known = self._known.setdefault(uid, {})
-            for name in [name for name in known if name not in paths]:
-                del known[name]
-            for name, path in paths.items():
-                last = known.get(name)
-                if last is None or anyio.current_time() - last.measured_at >= self._max_age:
-                    await self._measure(known, name, path)
-            return dict(known)
+        known = self._known.setdefault(uid, {})
+        async with anyio.create_task_group() as tasks:
+            for name, meter in meters.items():
+                tasks.start_soon(self._keep_fresh, uid, name, meter)
+        return {name: known[name] for name in meters if name in known}
 
-    async def _measure(self, known: dict[str, VolumeUsage], name: str, path: Path) -> None:
+    async def _keep_fresh(self, uid: PodUID, name: str, meter: Meter) -> None:
+        # Who asks at the same time waits for the same measurement.
+        async with self._locks.setdefault((uid, name), anyio.Lock()):
+            known = self._known.setdefault(uid, {})
+            last = known.get(name)
+            if last is None or anyio.current_time() - last.measured_at >= self._max_age:
+                await self._measure(known, name, meter)
+
+    def known(self, uid: PodUID) -> Mapping[str, VolumeUsage]:
+        """What was last measured of a pod, by name; nothing is measured now."""
+        return self._known.get(uid, {})
+
+    async def in_thread(
+        self, path: Path, work: Callable[[Path], VolumeUsage]
+    ) -> VolumeUsage | None:
+        """Look at a directory in a thread; None while an earlier look at it hangs.
+
+        Args:
+            path: the directory.
+            work: the look.
+
+        Raises:
+            OSError: it cannot be looked at, or does not answer in time.
+        """
+        if path in self._in_threads:
+            return None
+
+        def look() -> VolumeUsage:
+            self._in_threads.add(path)
+            try:
+                return work(path)
+            finally:
+                self._in_threads.discard(path)
+
+        return await self._threads.run(look, _SLOW)
+
+    async def _measure(self, known: dict[str, VolumeUsage], name: str, meter: Meter) -> None:
         try:
-            found = await self._threads.run(lambda: measure(path), _SLOW)
+            found = await meter()
         except OSError:
             # TimeoutError is one of them.
             return
-        known[name] = replace(found, measured_at=anyio.current_time())
+        if found is not None:
+            now, time_ns = anyio.current_time(), self._clock.time_ns()
+            known[name] = replace(found, measured_at=now, time=time_ns)
 
     def forget(self, uid: PodUID) -> None:
         """The pod is gone."""
         self._known.pop(uid, None)
-        self._locks.pop(uid, None)
+        for key in [key for key in self._locks if key[0] == uid]:
+            del self._locks[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A volume that is to be measured.
+
+    Attributes:
+        uid: its pod.
+        name: in the pod.
+        path: where it is.
+        usages: does blocking work.
+    """
+
+    uid: PodUID
+    name: str
+    path: Path
+    usages: VolumeUsages

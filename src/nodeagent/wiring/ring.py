@@ -77,7 +77,7 @@ from nodeagent.wiring.server import ServerSide, api_opener
 from nodeagent.wiring.settings import pleg_settings, runtime_settings
 from nodeagent.wiring.stats import log_places, make_stats
 from nodeagent.wiring.storage import build_storage
-from nodeagent.wiring.volumes import PodFacts, make_volumes
+from nodeagent.wiring.volumes import PodFacts, make_volumes, volume_figures
 
 
 def build_parts(
@@ -169,6 +169,7 @@ def build_parts(
         PodFacts(settings, host, lookups),
         events=events,
         journal=journal,
+        registry=registry,
         clock=clock,
         objects=referred.store,
         storage=cluster_storage,
@@ -385,7 +386,7 @@ def build_parts(
         images=images,
         list_pods=partial(_runtime_pods, lister),
         details=cache.get,
-        volumes=None,
+        volumes=partial(volume_figures, volumes),
         clock=clock,
     )
     logs = LogUsage(

@@ -57,6 +57,7 @@ class Storage:
         claims: given directories of this node and other kinds, the kind of volumes that pods
             claim.
         on_node_changed: told that the node's status should be looked at again.
+        beside: what else runs.
     """
 
     registry: DriverRegistry
@@ -68,11 +69,20 @@ class Storage:
     csi: CsiPlugin
     claims: Callable[[LocalPlugin, PluginRegistry], ClaimPlugin]
     on_node_changed: list[Callable[[], None]] = field(default_factory=list)
+    beside: list[Service] = field(default_factory=list)
 
     @property
     def services(self) -> tuple[Service, ...]:
         """What runs, in the order in which it starts."""
-        return self.drivers, self.node, self.registry, self.plugins, self.stages, _Recall(self)
+        return (
+            self.drivers,
+            self.node,
+            self.registry,
+            self.plugins,
+            self.stages,
+            _Recall(self),
+            *self.beside,
+        )
 
 
 class _Recall:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Container, Pod, Quantity, ResourceFieldSelector
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
+from nodeagent.model import PodUID
 from nodeagent.node import EventRecorder
 from nodeagent.runtime.downward import field_value, node_values, resource_value
 from nodeagent.runtime.lookups import Lookups
@@ -19,10 +23,14 @@ from nodeagent.volumes.empty_dir import EmptyDirPlugin
 from nodeagent.volumes.host_path import HostPathPlugin
 from nodeagent.volumes.image import ImagePlugin
 from nodeagent.volumes.local import LocalPlugin
+from nodeagent.volumes.metrics import ClaimMetrics
 from nodeagent.volumes.nfs import NfsPlugin
 from nodeagent.volumes.objects import NoObjects, ObjectSource
 from nodeagent.volumes.plugin import PluginRegistry
 from nodeagent.wiring.storage import Storage
+
+if TYPE_CHECKING:
+    from nodeagent.stats.records import VolumeFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ def make_volumes(
     *,
     events: EventRecorder,
     journal: Journal,
+    registry: CollectorRegistry,
     clock: Clock,
     objects: ObjectSource | None = None,
     storage: Storage | None = None,
@@ -70,6 +79,7 @@ def make_volumes(
         facts: what pods may learn of themselves.
         events: where events about pods go.
         journal: the flight recorder.
+        registry: where metrics are registered.
         clock: wall clock.
         objects: gives ConfigMaps, Secrets and tokens; without it there are none.
         storage: serves the volumes of a cluster; None without one.
@@ -92,5 +102,32 @@ def make_volumes(
     manager = VolumeManager(root, journal, plugins=plugins, record=events, clock=clock)
     if storage is not None:
         storage.csi.try_again = manager.try_again
+        registry.register(figures := ClaimMetrics(manager.stats))
+        storage.beside.append(figures)
     objects.subscribe(manager.object_changed)
     return manager
+
+
+async def volume_figures(volumes: VolumeManager, uid: PodUID) -> list[VolumeFigures]:
+    """What the volumes of a pod take, for who collects figures."""
+    # An agent whom nobody asks does without this module.
+    from nodeagent.stats.records import Fs, VolumeFigures
+
+    return [
+        VolumeFigures(
+            name=one.name,
+            fs=Fs(
+                time=one.usage.time,
+                used=one.usage.used,
+                capacity=one.usage.capacity,
+                available=one.usage.available,
+                inodes=one.usage.inodes,
+                inodes_free=one.usage.inodes_free,
+                inodes_used=one.usage.inodes_used,
+            ),
+            claim=one.claim,
+            local=one.local,
+            abnormal=one.usage.abnormal,
+        )
+        for one in await volumes.stats.of_pod(uid)
+    ]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from prometheus_client import CollectorRegistry
 
+from nodeagent.aio import background
 from nodeagent.api import (
     ObjectMeta,
     PersistentVolumeClaimVolumeSource,
@@ -16,15 +21,18 @@ from nodeagent.api import (
     VolumeMount,
 )
 from nodeagent.api.node import Node
-from nodeagent.csi.client import Abilities
+from nodeagent.csi.client import Abilities, VolumeFullness
 from nodeagent.kube import ApiError
+from nodeagent.model import PodUID
 from nodeagent.rpc import Internal
 from nodeagent.testing import make_container, make_pod
+from nodeagent.volumes import VolumeManager
 from nodeagent.volumes.claim_plugin import ClaimPlugin
 from nodeagent.volumes.claims import Claims
 from nodeagent.volumes.csi_names import DIRECTORY
 from nodeagent.volumes.host_path import HostPathPlugin
 from nodeagent.volumes.local import LocalPlugin
+from nodeagent.volumes.metrics import ClaimMetrics
 from nodeagent.volumes.plugin import PluginRegistry, Stage, TearDown, VolumeError
 
 from .csi_lab import LIFE, NAME, Lab, until, working
@@ -249,3 +257,100 @@ async def test_yg3_what_cannot_or_may_not_grow_stays(
         await plugin(lab).set_up(lab.request(claiming(read_only=read_only)))
         assert driver.count()["NodeExpandVolume"] == 0
         assert lab.notes == []
+
+
+# -- how full they are ------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def managed(lab: Lab) -> AsyncIterator[VolumeManager]:
+    plugins = PluginRegistry((plugin(lab),))
+    manager = VolumeManager(lab.root, plugins=plugins, mounter=lab.mounter)
+    async with background() as tasks:
+        await tasks.start(manager.run)
+        yield manager
+
+
+async def test_yf1_yf2_a_driver_says_how_full_a_volume_is(tmp_path: Path) -> None:
+    told = VolumeFullness(bytes=(100, 60, 40), inodes=(10, 7, 3), abnormal=True)
+    can = Abilities(stage=True, stats=True, condition=True)
+    async with working(tmp_path) as lab, lab.driver(abilities=can, fullness=told) as driver:
+        bind(lab)
+        async with managed(lab) as manager:
+            made = await manager.mount(claiming())
+            [found] = await manager.stats.of_pod(PodUID("uid-web"))
+            asked = driver.last("NodeGetVolumeStats")
+            assert (asked.volume_id, asked.volume_path) == ("h", made["v"].host_path)
+            assert (found.name, found.claim, found.local) == ("v", ("default", "data"), False)
+            usage = found.usage
+            assert (usage.capacity, usage.available, usage.used) == (100, 60, 40)
+            assert (usage.inodes, usage.inodes_free, usage.inodes_used) == (10, 7, 3)
+            assert usage.abnormal is True
+
+
+async def test_yf1_a_driver_that_cannot_or_does_not_say(tmp_path: Path) -> None:
+    async def fails(call: str) -> None:
+        if call == "NodeGetVolumeStats":
+            raise Internal("no idea")
+
+    async with working(tmp_path) as lab, lab.driver() as driver:
+        bind(lab)
+        async with managed(lab) as manager:
+            await manager.mount(claiming())
+            assert await manager.stats.of_pod(PodUID("uid-web")) == ()
+            assert driver.count()["NodeGetVolumeStats"] == 0
+    can = Abilities(stage=True, stats=True)
+    (tmp_path / "2").mkdir()
+    async with working(tmp_path / "2") as lab, lab.driver(abilities=can, before=fails):
+        bind(lab)
+        async with managed(lab) as manager:
+            await manager.mount(claiming())
+            assert await manager.stats.of_pod(PodUID("uid-web")) == ()
+
+
+async def test_yf1_a_directory_of_the_node_has_the_figures_of_its_file_system(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path) as lab:
+        (tmp_path / "disk").mkdir()
+        bind(lab, local={"path": str(tmp_path / "disk")})
+        async with managed(lab) as manager:
+            await manager.mount(claiming())
+            [found] = await manager.stats.of_pod(PodUID("uid-web"))
+            assert found.claim == ("default", "data")
+            assert found.usage.capacity is not None
+
+
+async def test_yf3_metrics_show_what_was_measured_and_have_it_measured_again(
+    tmp_path: Path,
+) -> None:
+    told = VolumeFullness(bytes=(100, 60, 40))
+    can = Abilities(stage=True, stats=True, condition=True)
+    async with working(tmp_path) as lab, lab.driver(abilities=can, fullness=told) as driver:
+        bind(lab)
+        registry = CollectorRegistry()
+        labels = {"namespace": "default", "persistentvolumeclaim": "data"}
+
+        def sample(name: str) -> float | None:
+            return registry.get_sample_value(f"kubelet_volume_stats_{name}", labels)
+
+        async with managed(lab) as manager, background() as tasks:
+            registry.register(metrics := ClaimMetrics(manager.stats))
+            tasks.start_soon(metrics.run)
+            await manager.mount(claiming())
+            assert sample("used_bytes") is None
+            await until(manager.stats.known)
+            assert sample("used_bytes") == 40
+            assert sample("capacity_bytes") == 100
+            assert sample("available_bytes") == 60
+            assert sample("inodes") is None
+            assert sample("health_status_abnormal") is None
+            assert driver.count()["NodeGetVolumeStats"] == 1
+            driver.fullness = VolumeFullness(bytes=(100, 10, 90), abnormal=True)
+            await anyio.sleep(61)
+            sample("used_bytes")
+            await until(lambda: driver.count()["NodeGetVolumeStats"] == 2)
+            await until(lambda: sample("used_bytes") == 90)
+            assert sample("health_status_abnormal") == 1
+            await manager.unmount(PodUID("uid-web"))
+            assert sample("used_bytes") is None
