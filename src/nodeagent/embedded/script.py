@@ -77,6 +77,7 @@ class Script:
         execs: what commands give; the first that matches counts.
         log: what it writes, each time it runs.
         usage: what it uses while it runs.
+        cores: processors that it keeps busy while it runs, added to ``usage.cpu_ns``.
     """
 
     exits: Sequence[tuple[float, int]] = ()
@@ -92,6 +93,7 @@ class Script:
     execs: Sequence[ExecRule] = ()
     log: Sequence[LogLine] = ()
     usage: Usage = field(default_factory=lambda: Usage(memory_bytes=2**20, processes=1))
+    cores: float = 0.0
 
     @property
     def ignores_stop(self) -> bool:

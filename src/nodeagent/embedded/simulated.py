@@ -166,7 +166,12 @@ class SimulatedBackend:
 
     async def usage(self, containers: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
         """What the scripts say."""
-        return {one.id: self._script(one).usage for one in containers}
+        return {one.id: self._usage(one) for one in containers}
+
+    def _usage(self, container: ContainerRecord) -> Usage:
+        script, now = self._script(container), anyio.current_time()
+        busy = script.cores * (now - self._started.get(container.id, now))
+        return replace(script.usage, cpu_ns=script.usage.cpu_ns + int(busy * 1e9))
 
     async def disk_usage(self) -> DiskUsage:
         """Nothing is on disk."""
