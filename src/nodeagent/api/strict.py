@@ -33,6 +33,8 @@ INT64_FIELDS: Final = frozenset(
         "fsGroup",
         "generation",
         "gid",
+        "idsPerPod",
+        "maxOpenFiles",
         "observedGeneration",
         "remainingItemCount",
         "runAsGroup",

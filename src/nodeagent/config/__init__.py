@@ -6,8 +6,9 @@ from nodeagent.config.agent_config import (
     default_node_name,
 )
 from nodeagent.config.cluster_settings import ClusterSettings, RequestLimits
-from nodeagent.config.errors import ConfigError
-from nodeagent.config.kubelet_file import KubeletConfiguration, load_kubelet_file
+from nodeagent.config.errors import ConfigError, ConfigFilesError
+from nodeagent.config.kubelet_file import load_configuration, load_kubelet_file
+from nodeagent.config.kubelet_model import KubeletConfiguration
 from nodeagent.config.node_options import NodeOptions
 from nodeagent.config.proxy import environment_proxy
 
@@ -16,10 +17,12 @@ __all__ = [
     "AgentConfig",
     "ClusterSettings",
     "ConfigError",
+    "ConfigFilesError",
     "KubeletConfiguration",
     "NodeOptions",
     "RequestLimits",
     "default_node_name",
     "environment_proxy",
+    "load_configuration",
     "load_kubelet_file",
 ]

@@ -9,13 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from nodeagent.config.agent_config import AgentConfig
-from nodeagent.config.kubelet_file import (
-    API_VERSION,
-    DURATIONS,
-    KIND,
-    NO_SETTINGS,
-    KubeletConfiguration,
-)
+from nodeagent.config.kubelet_fields import FIELDS, path_of_setting, settings_in_file
+from nodeagent.config.kubelet_file import DURATIONS
 from nodeagent.duration import format_duration
 from nodeagent.urls import shown_url
 
@@ -23,28 +18,25 @@ _MASKED: Final = "<masked>"
 
 
 def effective_configuration(config: AgentConfig) -> dict[str, Any]:
-    """The settings under their names in the configuration API; nothing secret is among them."""
-    found: dict[str, Any] = {"kind": KIND, "apiVersion": API_VERSION}
-    for field in msgspec.structs.fields(KubeletConfiguration):
-        if field.name not in NO_SETTINGS:
-            found[field.encode_name] = _shown(config, field.name)
-    found["authentication"] = {
-        "x509": {"clientCAFile": str(config.client_ca_file)},
-        "webhook": {
-            "enabled": config.authentication_token_webhook,
-            "cacheTTL": format_duration(config.authentication_token_webhook_cache_ttl),
-        },
-        "anonymous": {"enabled": config.anonymous_auth},
-    }
-    yes = config.authorization_webhook_cache_authorized_ttl
-    no = config.authorization_webhook_cache_unauthorized_ttl
-    found["authorization"] = {
-        "mode": config.authorization_mode,
-        "webhook": {
-            "cacheAuthorizedTTL": format_duration(yes),
-            "cacheUnauthorizedTTL": format_duration(no),
-        },
-    }
+    """All fields of the configuration API; nothing secret is among them.
+
+    What is no setting of the agent has its default.
+    """
+    values = {path: known.default for path, known in FIELDS.items()}
+    values |= {path_of_setting(name): _shown(config, name) for name in settings_in_file()}
+    return as_object(values)
+
+
+def as_object(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by the paths of their fields, as the object that holds them."""
+    found: dict[str, Any] = {}
+    for path, value in values.items():
+        *above, name = path.split(".")
+        at = found
+        for part in above:
+            at = at.setdefault(part, {})
+        if value is not None:
+            at[name] = value
     return found
 
 

@@ -1,32 +1,48 @@
-"""The kubelet's configuration file, as far as this version acts on it.
+"""The kubelet's configuration file and its drop-ins, as settings of the agent.
 
-Every field of KubeletConfiguration v1beta1 may stand in the file; one that is not acted on yet
-is named in a warning, so nothing is silently ignored. As with the kubelet, relative paths start
-at the file's directory, and a duration of zero means the default (kubeadm writes such files).
+Every field of KubeletConfiguration v1beta1 may stand there; one that nothing acts on is named in
+a warning, so nothing is silently ignored. As with the kubelet, relative paths in the file start at
+its directory, and a duration of zero means the default (kubeadm writes such files).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from nodeagent.api import nodes
 from nodeagent.api.decode import decode_node
-from nodeagent.api.node import Taint
 from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
-from nodeagent.api.splitting import load_documents
 from nodeagent.config.agent_config import AgentConfig
-from nodeagent.config.errors import ConfigError
+from nodeagent.config.errors import ConfigError, ConfigFilesError
+from nodeagent.config.kubelet_fields import ACTS, FIELDS, LATER, path_of_setting, settings_in_file
+from nodeagent.config.kubelet_model import (
+    API_VERSION,
+    KIND,
+    Authentication,
+    Authorization,
+    KubeletConfiguration,
+    Logging,
+)
+from nodeagent.config.kubelet_rules import faults
+from nodeagent.config.layers import (
+    Layered,
+    drop_ins,
+    head_of,
+    layered,
+    leaf_paths,
+    merge,
+    read_object,
+)
 from nodeagent.config.node_options import DEFAULT_EVICTION_HARD
 from nodeagent.duration import format_duration, parse_duration
 
-MAX_VERBOSITY: Final = 10
-API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
-KIND: Final = "KubeletConfiguration"
 DURATIONS: Final = (
     "http_check_frequency",
     "file_check_frequency",
@@ -41,16 +57,6 @@ DURATIONS: Final = (
     "authorization_webhook_cache_authorized_ttl",
     "authorization_webhook_cache_unauthorized_ttl",
 )
-NESTED: Final = {
-    "client_ca_file": "authentication.x509.clientCAFile",
-    "anonymous_auth": "authentication.anonymous.enabled",
-    "authentication_token_webhook": "authentication.webhook.enabled",
-    "authentication_token_webhook_cache_ttl": "authentication.webhook.cacheTTL",
-    "authorization_mode": "authorization.mode",
-    "authorization_webhook_cache_authorized_ttl": "authorization.webhook.cacheAuthorizedTTL",
-    "authorization_webhook_cache_unauthorized_ttl": "authorization.webhook.cacheUnauthorizedTTL",
-}
-"""Settings that stand inside other fields, and where."""
 _SIZES: Final = ("container_log_max_size",)
 _PATHS: Final = (
     "static_pod_path",
@@ -59,14 +65,6 @@ _PATHS: Final = (
     "tls_cert_file",
     "tls_private_key_file",
     "client_ca_file",
-)
-NO_SETTINGS: Final = (
-    "api_version",
-    "kind",
-    "logging",
-    "merge_default_eviction_settings",
-    "authentication",
-    "authorization",
 )
 _TOGETHER: Final = (
     ("serialize_image_pulls", "max_parallel_image_pulls"),
@@ -78,131 +76,32 @@ _TOGETHER: Final = (
 """Settings that limit each other."""
 
 
-class _X509(msgspec.Struct, frozen=True, rename="camel"):
-    client_ca_file: str = msgspec.field(name="clientCAFile", default="")
-
-
-class _TokenWebhook(msgspec.Struct, frozen=True, rename="camel"):
-    enabled: bool | None = None
-    cache_ttl: str = msgspec.field(name="cacheTTL", default="")
-
-
-class _Anonymous(msgspec.Struct, frozen=True, rename="camel"):
-    enabled: bool | None = None
-
-
-class _Authentication(msgspec.Struct, frozen=True, rename="camel"):
-    x509: _X509 = _X509()
-    webhook: _TokenWebhook = _TokenWebhook()
-    anonymous: _Anonymous = _Anonymous()
-
-
-class _AccessWebhook(msgspec.Struct, frozen=True, rename="camel"):
-    cache_authorized_ttl: str = msgspec.field(name="cacheAuthorizedTTL", default="")
-    cache_unauthorized_ttl: str = msgspec.field(name="cacheUnauthorizedTTL", default="")
-
-
-class _Authorization(msgspec.Struct, frozen=True, rename="camel"):
-    mode: str = ""
-    webhook: _AccessWebhook = _AccessWebhook()
-
-
-class _Logging(msgspec.Struct, frozen=True, rename="camel"):
-    format: str = ""
-    verbosity: int | None = None
-
-
-class KubeletConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields that are acted on, under their names in the configuration API."""
-
-    api_version: str = ""
-    kind: str = ""
-    static_pod_path: str = ""
-    static_pod_url: str = msgspec.field(name="staticPodURL", default="")
-    static_pod_url_header: dict[str, tuple[str, ...]] = msgspec.field(
-        name="staticPodURLHeader", default_factory=dict
-    )
-    container_runtime_endpoint: str = ""
-    image_service_endpoint: str = ""
-    pod_logs_dir: str = ""
-    healthz_port: int | None = None
-    healthz_bind_address: str = ""
-    read_only_port: int | None = None
-    address: str = ""
-    file_check_frequency: str = ""
-    http_check_frequency: str = ""
-    sync_frequency: str = ""
-    runtime_request_timeout: str = ""
-    serialize_image_pulls: bool | None = None
-    max_parallel_image_pulls: int | None = None
-    registry_pull_qps: int | None = msgspec.field(name="registryPullQPS", default=None)
-    registry_burst: int | None = None
-    image_pull_credentials_verification_policy: str = ""
-    preloaded_images_verification_allowlist: tuple[str, ...] = ()
-    image_gc_high_threshold_percent: int | None = msgspec.field(
-        name="imageGCHighThresholdPercent", default=None
-    )
-    image_gc_low_threshold_percent: int | None = msgspec.field(
-        name="imageGCLowThresholdPercent", default=None
-    )
-    image_minimum_gc_age: str = msgspec.field(name="imageMinimumGCAge", default="")
-    container_log_max_size: str = ""
-    container_log_max_files: int | None = None
-    container_log_max_workers: int | None = None
-    container_log_monitor_interval: str = ""
-    image_maximum_gc_age: str = msgspec.field(name="imageMaximumGCAge", default="")
-    resolv_conf: str | None = None
-    """Empty: the node has none."""
-    cluster_dns: tuple[str, ...] = msgspec.field(name="clusterDNS", default=())
-    cluster_domain: str = ""
-    seccomp_default: bool | None = None
-    allowed_unsafe_sysctls: tuple[str, ...] = ()
-    cpu_cfs_quota: bool | None = msgspec.field(name="cpuCFSQuota", default=None)
-    rotate_certificates: bool | None = None
-    register_node: bool | None = None
-    kube_api_qps: int | None = msgspec.field(name="kubeAPIQPS", default=None)
-    kube_api_burst: int | None = msgspec.field(name="kubeAPIBurst", default=None)
-    event_record_qps: int | None = msgspec.field(name="eventRecordQPS", default=None)
-    event_burst: int | None = None
-    node_status_update_frequency: str = ""
-    node_status_report_frequency: str = ""
-    node_lease_duration_seconds: int | None = None
-    config_map_and_secret_change_detection_strategy: str = ""
-    register_with_taints: tuple[Taint, ...] = ()
-    provider_id: str = msgspec.field(name="providerID", default="")
-    node_status_max_images: int | None = None
-    max_pods: int | None = None
-    pods_per_core: int | None = None
-    pod_cidr: str = msgspec.field(name="podCIDR", default="")
-    kube_reserved: dict[str, str] | None = None
-    system_reserved: dict[str, str] | None = None
-    eviction_hard: dict[str, str] | None = None
-    merge_default_eviction_settings: bool = False
-    local_storage_capacity_isolation: bool | None = None
-    enable_controller_attach_detach: bool | None = None
-    make_iptables_util_chains: bool | None = msgspec.field(
-        name="makeIPTablesUtilChains", default=None
-    )
-    enable_server: bool | None = None
-    port: int | None = None
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
-    tls_cipher_suites: tuple[str, ...] = ()
-    tls_min_version: str = ""
-    authentication: _Authentication = _Authentication()
-    authorization: _Authorization = _Authorization()
-    enable_debugging_handlers: bool | None = None
-    enable_system_log_handler: bool | None = None
-    enable_profiling_handler: bool | None = None
-    logging: _Logging = _Logging()
+_ZERO_IS_UNSET: Final = (
+    "node_lease_duration_seconds",
+    "max_pods",
+    "port",
+    "registry_burst",
+    "kube_api_burst",
+    "event_burst",
+)
+_EVICTION: Final = "evictionHard"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """Settings by the names that :class:`AgentConfig` and the command line use, and remarks."""
+    """What a configuration of files comes to.
+
+    Attributes:
+        settings: by the names that :class:`AgentConfig` and the command line use.
+        warnings: what was ignored, or is not acted on.
+        effective: every field that was given, with the defaults of all others, by its path.
+        origins: the file of each field that was given.
+    """
 
     settings: dict[str, Any]
     warnings: tuple[str, ...]
+    effective: dict[str, Any] = field(default_factory=dict, compare=False)
+    origins: dict[str, Path] = field(default_factory=dict, compare=False)
 
 
 def load_kubelet_file(path: Path) -> LoadedFile:
@@ -211,67 +110,172 @@ def load_kubelet_file(path: Path) -> LoadedFile:
     Raises:
         ConfigError: the file cannot be used; names the field, or the file and why.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError("config", path, f"cannot be read: {error.strerror}") from error
-    documents = load_documents(data)
-    if len(documents) != 1:
-        raise ConfigError("config", path, f"must hold one document, has {len(documents)}")
-    document = documents[0]
-    if document.error is not None:
-        fault = FieldProblem("", document.error.message, document.error.line, document.error.column)
-        raise ConfigError("config", path, str(fault))
-    if document.root is None:
-        raise ConfigError("config", path, "is empty")
-    decoded = decode_node(document.root, KubeletConfiguration)
+    return load_configuration(path)
+
+
+def load_configuration(file: Path | None, directory: Path | None = None) -> LoadedFile:
+    """Read a KubeletConfiguration file and put its drop-ins over it. Blocks.
+
+    Args:
+        file: the file; None for none.
+        directory: where the drop-ins lie; None for none.
+
+    Raises:
+        ConfigError: a file cannot be read; names it.
+        ConfigFilesError: what they say cannot be used; names every field.
+    """
+    layers, aside = _layers(file, directory)
+    option, place = ("config", file) if file else ("config_dir", directory)
+    decoded = decode_node(layers.root, KubeletConfiguration)
     if decoded.value is None:
-        raise ConfigError("config", path, "; ".join(str(e) for e in decoded.errors))
-    warnings = tuple(_remark(str(w)) for w in decoded.warnings)
-    return LoadedFile(_settings(path, decoded.value), warnings)
+        raise ConfigFilesError(option, place, [_named(layers, file, e) for e in decoded.errors])
+    effective = dict(_effective(decoded.value))
+    problems = [FieldProblem(path, text) for path, text in faults(effective)]
+    settings = _settings(decoded.value, layers, file, problems)
+    if problems:
+        raise ConfigFilesError(option, place, [_named(layers, file, each) for each in problems])
+    warnings = [_named(layers, file, w) for w in decoded.warnings]
+    warnings += [_named(layers, file, w) for w in _remarks(layers.root, effective)]
+    warnings += [f"{path}: left aside, drop-ins end in .conf" for path in aside]
+    return LoadedFile(settings, tuple(warnings), effective, layers.origins)
 
 
-def _remark(warning: str) -> str:
-    return warning.replace("unknown field", "not acted on by this version")
+def _layers(file: Path | None, directory: Path | None) -> tuple[Layered, Sequence[Path]]:
+    """What the files say together, and the files that were left aside."""
+    layers = Layered(nodes.Mapping(0))
+    if file is not None:
+        layers = layered(_object(file, "config"), file)
+    if directory is None:
+        return layers, ()
+    taken, aside = drop_ins(directory)
+    for path in taken:
+        patch = _object(path, "config_dir")
+        if _EVICTION in patch.values and not _is_object(layers.root.values.get(_EVICTION)):
+            # The defaults stand already when drop-ins are laid over a file.
+            layers = merge(layers, _eviction_defaults(), file or path)
+        layers = merge(layers, patch, path)
+    return layers, aside
 
 
-def _settings(path: Path, file: KubeletConfiguration) -> dict[str, Any]:
-    if file.kind != KIND or file.api_version != API_VERSION:
+def _object(path: Path, option: str) -> nodes.Mapping:
+    root = read_object(path, option)
+    if head_of(root) != (API_VERSION, KIND):
         allowed = f"must be kind {KIND} of apiVersion {API_VERSION}"
-        raise ConfigError("config", path, allowed)
+        raise ConfigError(option, path, allowed)
+    return root
+
+
+def _is_object(node: nodes.Node | None) -> bool:
+    return isinstance(node, nodes.Mapping)
+
+
+def _eviction_defaults() -> nodes.Mapping:
+    root, values = nodes.Mapping(0), nodes.Mapping(0)
+    for signal, amount in DEFAULT_EVICTION_HARD.items():
+        values.values[signal] = nodes.Scalar(amount, 0, amount)
+    root.values[_EVICTION] = values
+    return root
+
+
+def _named(layers: Layered, file: Path | None, problem: FieldProblem) -> str:
+    """The problem, and the drop-in in which it stands."""
+    origin = layers.origin(problem.path)
+    return str(problem) if origin in (None, file) else f"{origin}: {problem}"
+
+
+def _effective(file: KubeletConfiguration) -> Iterator[tuple[str, Any]]:
+    """Every field and its value: the one given, or the default."""
+    plain = msgspec.to_builtins(file, enc_hook=str)
+    for path, known in FIELDS.items():
+        value: Any = plain
+        for part in path.split("."):
+            value = value[part]
+        unset = _is_unset(path, value, known.default)
+        yield path, known.default if unset else value
+
+
+def _is_unset(path: str, value: Any, default: Any) -> bool:
+    """Whether a value means that the default counts."""
+    if value == "" and path == "resolvConf":
+        return False
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return value == 0 and path in _zero_is_unset()
+    if isinstance(value, str) and isinstance(default, str):
+        # A duration of zero, as kubeadm writes it.
+        return not value or (value in ("0", "0s") and default not in ("0", "0s", ""))
+    return not value
+
+
+@cache
+def _zero_is_unset() -> frozenset[str]:
+    return frozenset(
+        {"maxOpenFiles", "logging.flushFrequency", *map(path_of_setting, _ZERO_IS_UNSET)}
+    )
+
+
+def _remarks(root: nodes.Mapping, effective: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    """Fields that were given another value than the default, and that nothing acts on."""
+    given = list(leaf_paths(root))
+    for path, known in FIELDS.items():
+        if known.effect == ACTS or effective[path] == known.default:
+            continue
+        if any(at == path or at.startswith(f"{path}.") for at in given):
+            why = f": {known.note}" if known.note else ""
+            text = (
+                "not acted on by this version" if known.effect == LATER else "has no meaning here"
+            )
+            yield FieldProblem(path, text + why)
+
+
+def _settings(
+    file: KubeletConfiguration,
+    layers: Layered,
+    main: Path | None,
+    problems: list[FieldProblem],
+) -> dict[str, Any]:
     settings = {
         name: value
-        for name in KubeletConfiguration.__struct_fields__
-        if name not in NO_SETTINGS
+        for name in settings_in_file()
+        if hasattr(file, name)
         and ((value := getattr(file, name)) not in (None, "", ()) or _empty_counts(name, value))
     } | _of_requests(file.authentication, file.authorization)
-    for name in DURATIONS:
-        if name in settings:
-            settings[name] = _duration(path, name, settings[name])
-            if settings[name] == 0:
+    for names, parse in ((DURATIONS, parse_duration), (_SIZES, _size)):
+        for name in [name for name in names if name in settings]:
+            try:
+                settings[name] = parse(settings[name])
+            except (ValueError, QuantityError) as error:
+                problems.append(FieldProblem(path_of_setting(name), str(error)))
                 del settings[name]
-    if updated := settings.get("node_status_update_frequency"):
-        settings.setdefault("node_status_report_frequency", updated)
-    for name in ("node_lease_duration_seconds", "max_pods", "port"):
+    for name in (*DURATIONS, *_ZERO_IS_UNSET):
         if settings.get(name) == 0:
             del settings[name]
-    for name in _SIZES:
-        if name in settings:
-            settings[name] = _size(path, name, settings[name])
+    if updated := settings.get("node_status_update_frequency"):
+        settings.setdefault("node_status_report_frequency", updated)
     for name in _PATHS:
         if settings.get(name):
-            # An absolute path stays as it is.
-            settings[name] = path.parent.absolute() / settings[name]
+            settings[name] = _path(settings[name], layers.origin(path_of_setting(name)), main)
+    if not Path(settings.get("pod_logs_dir", "/")).is_absolute():
+        text = f"{str(settings['pod_logs_dir'])!r} must be an absolute path"
+        problems.append(FieldProblem("podLogsDir", text))
     if headers := settings.pop("static_pod_url_header", {}):
         pairs = [(name, value) for name, values in headers.items() for value in values]
         settings["static_pod_url_header"] = tuple(pairs)
     if file.merge_default_eviction_settings and file.eviction_hard is not None:
         settings["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **file.eviction_hard}
-    _check(path, settings)
-    return settings | _logging(path, file.logging)
+    problems.extend(_bad_settings(settings))
+    return settings | _logging(file.logging)
 
 
-def _of_requests(who: _Authentication, what: _Authorization) -> dict[str, Any]:
+def _path(text: str, origin: Path | None, main: Path | None) -> Path:
+    """A path of the file starts at its directory; one of a drop-in stays as it is."""
+    if main is not None and origin == main:
+        return main.parent.absolute() / text
+    return Path(text)
+
+
+def _of_requests(who: Authentication, what: Authorization) -> dict[str, Any]:
     """The settings that say who may ask, as far as they are given."""
     found = {
         "client_ca_file": who.x509.client_ca_file,
@@ -289,22 +293,12 @@ def _empty_counts(name: str, value: object) -> bool:
     return name == "resolv_conf" and value is not None
 
 
-def _duration(path: Path, name: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigError("config", path, f"{_field(name)}: {error}") from error
+def _size(text: str) -> int:
+    return Quantity(text).value()
 
 
-def _size(path: Path, name: str, text: str) -> int:
-    try:
-        return Quantity(text).value()
-    except QuantityError as error:
-        raise ConfigError("config", path, f"{_field(name)}: {error}") from error
-
-
-def _check(path: Path, settings: Mapping[str, Any]) -> None:
-    """Name the file and the field of a bad value, not a flag that nobody gave."""
+def _bad_settings(settings: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    """Each setting judged alone, or with those that limit it: all faults are told."""
     limited = {name for names in _TOGETHER for name in names}
     single = ((name,) for name in settings if name not in limited)
     for names in (*single, *_TOGETHER):
@@ -313,21 +307,9 @@ def _check(path: Path, settings: Mapping[str, Any]) -> None:
         except ConfigError as error:
             value = error.value
             shown = format_duration(value) if isinstance(value, float) else value
-            text = f"{_field(error.field)}: {shown} {error.allowed}"
-            raise ConfigError("config", path, text) from error
+            yield FieldProblem(path_of_setting(error.field), f"{shown} {error.allowed}")
 
 
-def _field(name: str) -> str:
-    encoded = {f.name: f.encode_name for f in msgspec.structs.fields(KubeletConfiguration)}
-    return NESTED.get(name) or encoded[name]
-
-
-def _logging(path: Path, logging: _Logging) -> dict[str, Any]:
-    if logging.format not in ("", "text", "json"):
-        allowed = f"logging.format: {logging.format!r} is not text or json"
-        raise ConfigError("config", path, allowed)
-    if logging.verbosity is not None and not 0 <= logging.verbosity <= MAX_VERBOSITY:
-        allowed = f"logging.verbosity: {logging.verbosity} is not between 0 and {MAX_VERBOSITY}"
-        raise ConfigError("config", path, allowed)
+def _logging(logging: Logging) -> dict[str, Any]:
     given = {"logging_format": logging.format, "verbosity": logging.verbosity}
     return {name: value for name, value in given.items() if value not in ("", None)}
