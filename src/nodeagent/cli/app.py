@@ -9,9 +9,11 @@ import click
 
 from nodeagent._version import __version__
 from nodeagent.cli.bench import bench
+from nodeagent.cli.config_command import config
 from nodeagent.cli.embedded import embedded_runtime
 from nodeagent.cli.gc import gc
 from nodeagent.cli.run import describe, run
+from nodeagent.cli.validate import validate
 from nodeagent.config import ConfigError
 
 USAGE_ERROR = 2
@@ -27,6 +29,8 @@ cli.add_command(run)
 cli.add_command(embedded_runtime)
 cli.add_command(bench)
 cli.add_command(gc)
+cli.add_command(config)
+cli.add_command(validate)
 
 
 def main(args: list[str] | None = None) -> None:

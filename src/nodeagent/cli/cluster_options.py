@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import click
 
-from nodeagent.cli.params import Duration, boolean_option
+from nodeagent.cli.params import Duration, Listed, boolean_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +52,14 @@ _OPTIONS: Final = (
         show_default=True,
         type=Duration(),
         help="How often the agent looks at the node's own state.",
+    ),
+    click.option("--cluster-domain", default="", help="The cluster's domain."),
+    click.option(
+        "--cluster-dns",
+        multiple=True,
+        type=Listed(),
+        callback=lambda _ctx, _param, value: tuple(chain.from_iterable(value)),
+        help="Name servers for pods with DNS policy ClusterFirst, with commas between.",
     ),
 )
 

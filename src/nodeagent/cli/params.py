@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
 
 from nodeagent.api.quantity import Quantity, QuantityError
+from nodeagent.config.feature_gates import GateError, gate_fault, parse_gates
 from nodeagent.duration import parse_duration
 
 _NEXT_HEADER: Final = re.compile(r",(?=\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*:)")
@@ -131,3 +132,38 @@ class Headers(click.ParamType[tuple[tuple[str, str], ...]]):
                 self.fail(f"header {number} is not written 'Name: value'", param, ctx)
             pairs.append((name.strip(), content.strip()))
         return tuple(pairs)
+
+
+class Gates(click.ParamType[Mapping[str, bool]]):
+    """Feature gates, ``A=true,B=false``."""
+
+    name = "gates"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Mapping[str, bool]:
+        """The gates in ``value``, each one that there is."""
+        if not isinstance(value, str):
+            return dict(value)
+        try:
+            gates = parse_gates(value)
+        except GateError as error:
+            return self.fail(f"{error}", param, ctx)
+        for name, wanted in gates.items():
+            if fault := gate_fault(name, wanted):
+                return self.fail(fault, param, ctx)
+        return gates
+
+
+class Listed(click.ParamType[tuple[str, ...]]):
+    """Texts with commas between."""
+
+    name = "list"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The texts in ``value``."""
+        if not isinstance(value, str):
+            return tuple(value)
+        return tuple(filter(None, (part.strip() for part in value.split(","))))

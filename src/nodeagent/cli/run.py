@@ -17,9 +17,11 @@ from nodeagent.aio import leaves
 from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.node_options import node_options
-from nodeagent.cli.params import Duration, Headers, Port, Size, Verbosity, boolean_option
+from nodeagent.cli.params import Duration, Gates, Headers, Port, Size, Verbosity, boolean_option
 from nodeagent.cli.server_options import server_options
-from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_kubelet_file
+from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_configuration
+from nodeagent.config.feature_gates import remarks as gate_remarks
+from nodeagent.config.kubelet_file import LoadedFile
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
 from nodeagent.urls import shown_url
@@ -56,6 +58,17 @@ def flag_of(field: str) -> str:
     "config_file",
     default="",
     help="KubeletConfiguration file; flags take precedence over it.",
+)
+@click.option(
+    "--config-dir",
+    default="",
+    help="Directory of drop-ins (*.conf) that go over the file, in the order of their names.",
+)
+@click.option(
+    "--feature-gates",
+    multiple=True,
+    type=Gates(),
+    help="Features, 'A=true,B=false'; may be given several times. Nothing here hangs on them.",
 )
 @click.option(
     "--pod-manifest-path",
@@ -164,7 +177,15 @@ def flag_of(field: str) -> str:
 @click.option("--stop-pods-timeout", default="40s", show_default=True, type=Duration())
 @click.option("--welcome", is_flag=True, hidden=True)
 @click.pass_context
-def run(ctx: click.Context, /, config_file: str, welcome: bool, **flags: Any) -> int:
+def run(
+    ctx: click.Context,
+    /,
+    config_file: str,
+    config_dir: str,
+    feature_gates: tuple[Mapping[str, bool], ...],
+    welcome: bool,
+    **flags: Any,
+) -> int:
     """Run the node agent until SIGTERM or SIGINT; pods go on running (as with the kubelet)."""
     from nodeagent.cli.log_setup import set_up_logging
 
@@ -174,20 +195,29 @@ def run(ctx: click.Context, /, config_file: str, welcome: bool, **flags: Any) ->
         for name, value in flags.items()
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    from_file: dict[str, Any] = {}
-    notes: tuple[str, ...] = ()
-    if config_file:
-        loaded = load_kubelet_file(Path(config_file))
-        from_file, notes = loaded.settings, loaded.warnings
-    settings = {**flags, **from_file, **given}
+    loaded = read_files(config_file, config_dir)
+    settings = {**flags, **loaded.settings, **given}
     style = str(settings.pop("logging_format"))
     set_up_logging(style, int(settings.pop("verbosity")))
-    for note in notes:
-        log.warning("config_file", file=config_file, note=note)
+    gates = gate_remarks({name: on for part in feature_gates for name, on in part.items()})
+    for note in (*loaded.warnings, *gates):
+        log.warning("config_file", file=config_file or config_dir, note=note)
     config = make_config(settings)
     if welcome:
         click.echo(welcome_text(config))
     return serve(config)
+
+
+def read_files(config_file: str, config_dir: str) -> LoadedFile:
+    """What the configuration file and the drop-ins say; nothing when neither is named.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    file, directory = (Path(text) if text else None for text in (config_file, config_dir))
+    if file is None and directory is None:
+        return LoadedFile({}, ())
+    return load_configuration(file, directory)
 
 
 def make_config(settings: Mapping[str, Any]) -> AgentConfig:

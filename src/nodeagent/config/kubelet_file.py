@@ -21,6 +21,7 @@ from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.config.agent_config import AgentConfig
 from nodeagent.config.errors import ConfigError, ConfigFilesError
+from nodeagent.config.feature_gates import remarks as gate_remarks
 from nodeagent.config.kubelet_fields import ACTS, FIELDS, LATER, path_of_setting, settings_in_file
 from nodeagent.config.kubelet_model import (
     API_VERSION,
@@ -136,6 +137,7 @@ def load_configuration(file: Path | None, directory: Path | None = None) -> Load
         raise ConfigFilesError(option, place, [_named(layers, file, each) for each in problems])
     warnings = [_named(layers, file, w) for w in decoded.warnings]
     warnings += [_named(layers, file, w) for w in _remarks(layers.root, effective)]
+    warnings += gate_remarks(effective["featureGates"] or {})
     warnings += [f"{path}: left aside, drop-ins end in .conf" for path in aside]
     return LoadedFile(settings, tuple(warnings), effective, layers.origins)
 
@@ -191,7 +193,7 @@ def _effective(file: KubeletConfiguration) -> Iterator[tuple[str, Any]]:
         for part in path.split("."):
             value = value[part]
         unset = _is_unset(path, value, known.default)
-        yield path, known.default if unset else value
+        yield path, known.default if unset else list(value) if type(value) is tuple else value
 
 
 def _is_unset(path: str, value: Any, default: Any) -> bool:
@@ -200,7 +202,7 @@ def _is_unset(path: str, value: Any, default: Any) -> bool:
         return False
     if isinstance(value, bool):
         return False
-    if isinstance(value, int):
+    if isinstance(value, int | float):
         return value == 0 and path in _zero_is_unset()
     if isinstance(value, str) and isinstance(default, str):
         # A duration of zero, as kubeadm writes it.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.api.quantity import Quantity, QuantityError
+from nodeagent.config.feature_gates import gate_fault
 from nodeagent.config.node_options import EVICTION_SIGNALS, threshold_fault
 from nodeagent.duration import parse_duration
 
@@ -189,6 +190,12 @@ def _shutdown(values: Values) -> Iterator[Fault]:
         yield "shutdownGracePeriodByPodPriority", f"cannot go with {names[0]} and {names[1]}"
 
 
+def _gates(values: Values) -> Iterator[Fault]:
+    for name, value in (values["featureGates"] or {}).items():
+        if fault := gate_fault(name, value):
+            yield "featureGates", fault
+
+
 def _others(values: Values) -> Iterator[Fault]:
     if values["runOnce"]:
         yield "runOnce", "true: there is no such mode any more; remove the field"
@@ -213,5 +220,6 @@ _RULES: Final[tuple[Callable[[Values], Iterator[Fault]], ...]] = (
     _eviction,
     _cgroups,
     _shutdown,
+    _gates,
     _others,
 )

@@ -142,14 +142,14 @@ def test_each_field_refuses_a_wrong_type_with_its_path(tmp_path: Path, path: str
         ("crashLoopBackOff: {maxContainerRestartPeriod: 6m}", "crashLoopBackOff.maxContainerR"),
         ("evictionPressureTransitionPeriod: -1s", "evictionPressureTransitionPeriod: -1s must"),
         ("logging: {flushFrequency: x}", "logging.flushFrequency: 'x' is not a duration"),
-        ("evictionSoft: {cpu: 1}", "evictionSoft.cpu: "),
+        ("evictionSoft: {cpu: '1'}", "evictionSoft.cpu: "),
         ("evictionSoft: {memory.available: 1Gi}", "evictionSoftGracePeriod.memory.available: is"),
         ("evictionSoftGracePeriod: {cpu: 1m}", "evictionSoftGracePeriod.cpu: the signals are"),
         (
             "evictionSoftGracePeriod: {pid.available: x}",
             "evictionSoftGracePeriod.pid.available: 'x' is not a duration",
         ),
-        ("evictionMinimumReclaim: {pid.available: -1}", "evictionMinimumReclaim.pid.available: "),
+        ("evictionMinimumReclaim: {pid.available: '-1'}", "evictionMinimumReclaim.pid.available: "),
         ("systemCgroups: /system", "systemCgroups: needs cgroupRoot"),
         ("reservedSystemCPUs: a-b", "reservedSystemCPUs: 'a-b' is not a list like 0,2-3"),
         (
@@ -221,8 +221,7 @@ def test_what_nothing_acts_on_is_told_unless_it_is_the_default(tmp_path: Path) -
     told = load_configuration(path).warnings
     assert [each.replace(" (line 7)", "") for each in told] == [
         "mine: unknown field",
-        "cpuManagerPolicy: not acted on by this version: "
-        "processors and memory are not given out by NUMA node",
+        f"cpuManagerPolicy: not acted on by this version: {FIELDS['cpuManagerPolicy'].note}",
         "hairpinMode: has no meaning here: the network plugin decides it",
         "logging.options.json.infoBufferSize: has no meaning here: lines are written at once",
     ]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 import pytest
 
 from nodeagent.cli.app import cli
-from nodeagent.config import AgentConfig, KubeletConfiguration
+from nodeagent.config import AgentConfig
+from nodeagent.config.kubelet_fields import ACTS, FIELDS
 from nodeagent.kube.reach import Reach
 from nodeagent.pleg import PlegHealth
 from nodeagent.server import checks
@@ -88,10 +89,21 @@ def test_every_setting_is_described() -> None:
         if isinstance(option, click.Option) and not option.hidden
         for flag in option.opts
     }
-    fields = {field.encode_name for field in msgspec.structs.fields(KubeletConfiguration)}
     settings = {field.name for field in dataclasses.fields(AgentConfig)}
     assert {name for name in flags | settings if f"`{name}`" not in page} == set()
-    assert {name for name in fields if name not in page} == set()
+    fields = [field.path for field in FIELDS.values() if field.effect == ACTS]
+    known = [path for path in fields if path not in ("apiVersion", "kind", "runOnce")]
+    assert {path for path in known if path not in page} == set()
+
+
+def test_the_reference_is_what_the_table_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    script = ROOT / "scripts" / "gen_configuration_reference.py"
+    spec = importlib.util.spec_from_file_location("gen_configuration_reference", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.main(["--check"]) == 0, capsys.readouterr().out
 
 
 def test_defaults_are_the_ones_described() -> None:

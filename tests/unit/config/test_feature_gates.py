@@ -1,0 +1,94 @@
+"""docs/configuration.md, "Feature gates"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.cli import app
+from nodeagent.config import load_configuration
+from nodeagent.config.feature_gates import (
+    ALPHA,
+    BETA,
+    GATES,
+    GateError,
+    enabled,
+    gate_fault,
+    parse_gates,
+    remarks,
+)
+
+HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+OFF = (
+    "ClusterTrustBundleProjection",
+    "PodCertificateRequest",
+    "ContainerStopSignals",
+    "CSIVolumeHealth",
+    "EventedPLEG",
+    "MemoryQoS",
+    "PodAndContainerStatsFromCRI",
+    "PodLogsQuerySplitStreams",
+    "ReduceDefaultCrashLoopBackOffDecay",
+    "SELinuxMount",
+    "QOSReserved",
+    "LoggingAlphaOptions",
+    "KubeletRegistrationGetOnExistsOnly",
+)
+
+
+def test_which_are_off_by_default() -> None:
+    assert [name for name in OFF if GATES[name].default] == []
+    assert GATES["RotateKubeletServerCertificate"].default
+    assert GATES["KubeletEnsureSecretPulledImages"].default
+
+
+def test_how_they_are_written() -> None:
+    assert parse_gates("A=true, B=F,C=1,") == {"A": True, "B": False, "C": True}
+    with pytest.raises(GateError, match="'A': malformed pair, expect string=bool"):
+        parse_gates("A")
+    with pytest.raises(GateError, match="invalid value of A: 'on' is not true or false"):
+        parse_gates("A=on")
+
+
+def test_unknown_and_locked_ones_are_refused() -> None:
+    assert gate_fault("EventedPLEG", True) is None
+    assert gate_fault("AllAlpha", True) is None
+    assert gate_fault("EventedPleg", True) == (
+        "unrecognized feature gate: EventedPleg (did you mean EventedPLEG?)"
+    )
+    assert gate_fault("Zzz", True) == "unrecognized feature gate: Zzz"
+    assert gate_fault("SidecarContainers", True) is None
+    assert gate_fault("SidecarContainers", False) == (
+        "cannot set feature gate SidecarContainers to false, feature is locked to true"
+    )
+
+
+def test_groups_stand_for_those_of_a_stage_that_were_not_set() -> None:
+    on = enabled({"AllAlpha": True, "MemoryQoS": False, "AllBeta": False})
+    for gate in GATES.values():
+        wanted = {ALPHA: True, BETA: False}.get(gate.stage, gate.default)
+        assert on[gate.name] == (wanted if gate.name != "MemoryQoS" else False)
+    assert enabled({}) == {gate.name: gate.default for gate in GATES.values()}
+
+
+def test_what_is_told_of_them() -> None:
+    assert list(remarks({"EventedPLEG": False, "NodeSwap": True, "AllBeta": True})) == [
+        "feature gate AllBeta=true: nothing here hangs on it",
+        "feature gate NodeSwap=true: the feature is GA, and the gate will be removed",
+    ]
+    assert list(remarks({"EventedPLEG": True})) == [
+        "feature gate EventedPLEG=true: nothing here hangs on it"
+    ]
+
+
+def test_they_stand_in_the_file_and_among_the_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kubelet.yaml"
+    path.write_text(HEAD + "featureGates: {EventedPLEG: true}\n")
+    assert load_configuration(path).warnings == (
+        "feature gate EventedPLEG=true: nothing here hangs on it",
+    )
+    assert app.invoke(["run", "--feature-gates=EventedPLEG=true,Zzz=false"]) == 2
+    assert "unrecognized feature gate: Zzz" in capsys.readouterr().err
