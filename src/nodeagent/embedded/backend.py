@@ -9,7 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from anyio.abc import ByteStream
+
     from nodeagent.embedded.records import ContainerRecord, Exit, SandboxRecord
+    from nodeagent.streaming.commands import Command
+    from nodeagent.streaming.protocols import Wanted
 
 
 class StartError(Exception):
@@ -115,6 +119,24 @@ class Backend(Protocol):
 
         Raises:
             DeadlineExceeded: it took longer than ``timeout`` seconds and was killed.
+        """
+        ...
+
+    def exec(
+        self, container: ContainerRecord, cmd: Sequence[str], wanted: Wanted
+    ) -> AbstractAsyncContextManager[Command]:
+        """Run a command in a running container with streams; leaving the context kills it."""
+        ...
+
+    def attach(self, container: ContainerRecord) -> AbstractAsyncContextManager[Command]:
+        """The streams of a running container's first process; leaving lets go of them only."""
+        ...
+
+    async def connect(self, sandbox: SandboxRecord, port: int) -> ByteStream:
+        """Connect to a port of a pod.
+
+        Raises:
+            OSError: it cannot be reached.
         """
         ...
 

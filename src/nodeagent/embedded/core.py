@@ -19,6 +19,7 @@ from nodeagent.embedded.images import ImageStore
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState, SandboxRecord
 from nodeagent.embedded.signals import stop_signal
 from nodeagent.embedded.state import State
+from nodeagent.embedded.stream_server import StreamServer
 from nodeagent.log import Log
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import FailedPrecondition, Internal, NotFound, Unknown
@@ -50,6 +51,7 @@ class Core:
 
     Attributes:
         calls: how many calls each method has had.
+        streams: where clients get the streams of commands.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class Core:
         self.images = ImageStore()
         self.events = EventHub(self.hooks)
         self.calls: dict[str, int] = {}
+        self.streams = StreamServer()
         self._tasks: TaskGroup
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Take up what an earlier server left, and run; leaving leaves containers running."""
         async with self.backend.open(self._on_exit), background() as self._tasks:
+            self.streams.tasks = self._tasks
             found = await self.backend.recover()
             for name in found.images:
                 self.images.pull(name)

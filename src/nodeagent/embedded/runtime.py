@@ -12,8 +12,10 @@ from nodeagent._version import __version__
 from nodeagent.embedded import filters, views
 from nodeagent.embedded.faults import Call
 from nodeagent.embedded.stats import StatsCalls, nothing, refuse
+from nodeagent.embedded.stream_server import serve_ports, serve_streams
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import InvalidArgument
+from nodeagent.streaming.protocols import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -190,23 +192,24 @@ class EmbeddedRuntime(StatsCalls):
         call = self._about("ExecSync", container_id)
         return await self.core.through(call, partial(self._exec_sync, container_id, cmd, timeout))
 
-    # -- streams and checkpoints: not here
+    # -- streams
 
     async def exec(self, request: v1.ExecRequest) -> str:
-        """Refuse: there is no streaming server."""
+        """Where a command with streams gets run, once."""
         call = self._about("Exec", request.container_id)
-        return await self.core.through(call, partial(refuse, "streamed exec", "use ExecSync"))
+        return await self.core.through(call, partial(self._exec, request))
 
     async def attach(self, request: v1.AttachRequest) -> str:
-        """Refuse: there is no streaming server."""
+        """Where one gets the streams of a container's first process, once."""
         call = self._about("Attach", request.container_id)
-        return await self.core.through(call, partial(refuse, "attach", "read the log file"))
+        return await self.core.through(call, partial(self._attach, request))
 
     async def port_forward(self, request: v1.PortForwardRequest) -> str:
-        """Refuse: there is no streaming server."""
+        """Where one gets connected to ports of a pod."""
         call = self._about_sandbox("PortForward", request.pod_sandbox_id)
-        hint = "ports of containers are ports of the host"
-        return await self.core.through(call, partial(refuse, "port forwarding", hint))
+        return await self.core.through(call, partial(self._port_forward, request))
+
+    # -- checkpoints: not here
 
     async def checkpoint_container(
         self, container_id: str, location: str, timeout: int = 0
@@ -307,3 +310,33 @@ class EmbeddedRuntime(StatsCalls):
             raise InvalidArgument("exec cmd must not be empty")
         done = await self.core.backend.exec_sync(container, cmd, timeout or None)
         return v1.ExecSyncResponse(stdout=done.stdout, stderr=done.stderr, exit_code=done.exit_code)
+
+    async def _exec(self, request: v1.ExecRequest) -> str:
+        container = self.core.state.running(request.container_id)
+        if not request.cmd:
+            raise InvalidArgument("exec cmd must not be empty")
+        wanted = _wanted(request)
+        run = partial(self.core.backend.exec, container, list(request.cmd), wanted)
+        serve = partial(serve_streams, wanted=wanted, run=run)
+        return await self.core.streams.promise("exec", serve)
+
+    async def _attach(self, request: v1.AttachRequest) -> str:
+        container = self.core.state.running(request.container_id)
+        wanted = _wanted(request)
+        run = partial(self.core.backend.attach, container)
+        serve = partial(serve_streams, wanted=wanted, run=run)
+        return await self.core.streams.promise("attach", serve)
+
+    async def _port_forward(self, request: v1.PortForwardRequest) -> str:
+        sandbox = self.core.state.sandbox(request.pod_sandbox_id)
+        connect = partial(self.core.backend.connect, sandbox)
+        serve = partial(serve_ports, ports=list(request.port), connect=connect)
+        return await self.core.streams.promise("portforward", serve)
+
+
+def _wanted(request: v1.ExecRequest | v1.AttachRequest) -> Wanted:
+    if request.tty and request.stderr:
+        raise InvalidArgument("tty and stderr cannot both be true")
+    if not (request.stdin or request.stdout or request.stderr):
+        raise InvalidArgument("one of stdin, stdout, or stderr must be set")
+    return Wanted(request.stdin, request.stdout, request.stderr, request.tty)

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -26,6 +27,7 @@ from nodeagent.embedded.backend import DiskUsage, ExecResult, Recovered, StartEr
 from nodeagent.embedded.records import ContainerRecord, Exit, RunState
 from nodeagent.embedded.script import LogLine, Script, ScriptRule
 from nodeagent.embedded.script_log import append_log, log_record
+from nodeagent.embedded.script_streams import Scripted
 from nodeagent.embedded.script_text import script_from_annotation, script_from_command
 from nodeagent.log import Log
 from nodeagent.rpc import DeadlineExceeded
@@ -33,9 +35,11 @@ from nodeagent.rpc import DeadlineExceeded
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from anyio.abc import TaskGroup
+    from anyio.abc import ByteStream, TaskGroup
 
     from nodeagent.embedded.records import SandboxRecord
+    from nodeagent.streaming.commands import Command
+    from nodeagent.streaming.protocols import Wanted
 
 log = Log("embedded")
 ANNOTATION: Final = "embedded.nodeagent/script."
@@ -158,6 +162,30 @@ class SimulatedBackend:
             raise DeadlineExceeded(msg)
         await anyio.sleep(rule.takes)
         return rule.result
+
+    @asynccontextmanager
+    async def exec(
+        self, container: ContainerRecord, cmd: Sequence[str], wanted: Wanted
+    ) -> AsyncIterator[Command]:
+        """Say what the script says, after its time; input is dropped."""
+        del wanted
+        yield Scripted(partial(self.exec_sync, container, cmd, None), container.exited)
+
+    @asynccontextmanager
+    async def attach(self, container: ContainerRecord) -> AsyncIterator[Command]:
+        """Wait in silence for the end of the container."""
+
+        async def end() -> ExecResult:
+            await container.exited.wait()
+            return ExecResult(exit_code=container.exit.code if container.exit else 0)
+
+        yield Scripted(end, container.exited)
+
+    async def connect(self, sandbox: SandboxRecord, port: int) -> ByteStream:
+        """Refuse: nobody listens."""
+        del sandbox
+        msg = f"connection to port {port} refused: containers are simulated, nothing listens"
+        raise ConnectionRefusedError(msg)
 
     async def reopen_log(self, container: ContainerRecord) -> None:
         """Every line goes to the file that has the log's path then."""

@@ -32,6 +32,7 @@ def command_in(pid: int, start_time: int) -> ExecSpec:
     return {
         "pid": pid,
         "start_time": start_time,
+        "tty": False,
         "isolated": True,
         "process": {
             "argv": ["true"],

@@ -345,9 +345,6 @@ async def test_figures_come_for_running_containers_and_add_up_for_their_sandbox(
 
 
 REFUSED: list[Callable[[EmbeddedRuntime], Awaitable[object]]] = [
-    lambda runtime: runtime.exec(v1.ExecRequest(container_id="x")),
-    lambda runtime: runtime.attach(v1.AttachRequest(container_id="x")),
-    lambda runtime: runtime.port_forward(v1.PortForwardRequest(pod_sandbox_id="x")),
     lambda runtime: runtime.checkpoint_container("x", "/tmp/x"),
     lambda runtime: runtime.list_metric_descriptors(),
     lambda runtime: runtime.list_pod_sandbox_metrics(),

@@ -28,19 +28,22 @@ from nodeagent.embedded.process.isolation import (
 from nodeagent.embedded.process.log_reopen import reopen_log
 from nodeagent.embedded.process.probe import find_isolation
 from nodeagent.embedded.process.store import MonitorFile, Store, sandbox_files
+from nodeagent.embedded.process.streamed import StreamedCommand, streamed_command
 from nodeagent.embedded.process.zygote import Zygote
 from nodeagent.embedded.records import LOST_EXIT_CODE, ContainerRecord, Exit, RunState
 from nodeagent.log import Log
-from nodeagent.rpc import Unavailable
+from nodeagent.rpc import Unavailable, Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from anyio.abc import TaskGroup
+    from anyio.abc import ByteStream, TaskGroup
 
     from nodeagent.embedded.process.launcher.spec import ExecSpec, MountSpec
     from nodeagent.embedded.records import SandboxRecord
+    from nodeagent.streaming.protocols import Wanted
 
 log = Log("embedded.process")
 
@@ -205,20 +208,40 @@ class ProcessBackend:
         self, container: ContainerRecord, cmd: Sequence[str], timeout: float | None
     ) -> ExecResult:
         """Run a command in its namespaces, as its user, with its environment."""
-        session = self._open()
+        spec = self._exec_spec(container, cmd, tty=False)
+        return await run_command(self._open().zygote, spec, timeout, container.exited)
+
+    def exec(
+        self, container: ContainerRecord, cmd: Sequence[str], wanted: Wanted
+    ) -> AbstractAsyncContextManager[StreamedCommand]:
+        """The same with streams, or a terminal."""
+        spec = self._exec_spec(container, cmd, tty=wanted.tty)
+        return streamed_command(self._open().zygote, spec, wanted, container.exited)
+
+    def attach(self, container: ContainerRecord) -> AbstractAsyncContextManager[StreamedCommand]:
+        """Refuse: only the monitor of a container has its streams."""
+        msg = f'cannot attach to "{container.id}" of the embedded runtime: read its log'
+        raise Unimplemented(msg)
+
+    async def connect(self, sandbox: SandboxRecord, port: int) -> ByteStream:
+        """Connect to a port of this machine, whose network all pods have."""
+        del sandbox
+        return await anyio.connect_tcp("localhost", port)
+
+    def _exec_spec(self, container: ContainerRecord, cmd: Sequence[str], *, tty: bool) -> ExecSpec:
         handle = self._handles.get(container.id)
         if handle is None:
             raise not_running()
         sandbox = self._sandboxes[container.sandbox_id]
         isolated = handle.record.isolation != "none"
         scratch = "" if isolated else str(self.store.container_dir(container.id) / "cwd")
-        spec: ExecSpec = {
+        return {
             "pid": handle.record.pid,
             "start_time": handle.record.start,
             "isolated": isolated,
+            "tty": tty,
             "process": specs.process_spec(container, sandbox, scratch=scratch, argv=cmd),
         }
-        return await run_command(session.zygote, spec, timeout, container.exited)
 
     async def reopen_log(self, container: ContainerRecord) -> None:
         """Make the log file anew and have the monitor write to it."""

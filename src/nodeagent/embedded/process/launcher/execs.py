@@ -26,7 +26,7 @@ class ContainerEndedError(program.ExecError):
         super().__init__("the container has just ended")
 
 
-def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
+def run(spec: ExecSpec, control: int, stdout: int, stderr: int, stdin: int | None = None) -> None:
     """Run the command and say on ``control`` how it ended.
 
     When the other side of ``control`` is closed first, the command and all its children are
@@ -37,6 +37,7 @@ def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
         control: a socket; it gets one line of JSON and is closed.
         stdout: where the command writes to.
         stderr: the same for its errors.
+        stdin: what it reads from; nothing without.
     """
     os.setsid()
     linux.set_name("na-exec")
@@ -45,13 +46,13 @@ def run(spec: ExecSpec, control: int, stdout: int, stderr: int) -> None:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         inside = _open_namespaces(spec)
-        pid = start(spec, inside, stdout, stderr)
+        pid = start(spec, inside, stdout, stderr, stdin)
     except (OSError, program.ExecError) as exc:
         ended = isinstance(exc, ContainerEndedError)
         os.write(control, json.dumps({"error": str(exc), "ended": ended}).encode())
         return
-    os.close(stdout)
-    os.close(stderr)
+    for fd in {stdout, stderr} | ({stdin} if stdin is not None else set()):
+        os.close(fd)
     code = _wait(pid, wake, control)
     if "pid" not in inside:
         procs.kill_descendants(os.getpid())  # nobody else could find them later
@@ -76,7 +77,9 @@ def _open_namespaces(spec: ExecSpec) -> dict[str, int]:
     return inside
 
 
-def start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> int:
+def start(
+    spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int, stdin: int | None = None
+) -> int:
     """Fork the command, and wait until it runs; returns its process id.
 
     Args:
@@ -84,6 +87,7 @@ def start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> i
         inside: namespaces to enter, by name.
         stdout: where the command writes to.
         stderr: the same for its errors.
+        stdin: what it reads from; nothing without.
 
     Raises:
         OSError: it could not be forked.
@@ -102,7 +106,7 @@ def start(spec: ExecSpec, inside: dict[str, int], stdout: int, stderr: int) -> i
             raise ContainerEndedError from exc
         raise
     if pid == 0:
-        _become(spec, inside, tell, (stdout, stderr))
+        _become(spec, inside, tell, (stdout, stderr, stdin))
     os.close(tell)
     trouble = os.read(told, 4096)
     if trouble:
@@ -122,7 +126,9 @@ def _ends(spec: ExecSpec) -> bool:
     return True
 
 
-def _become(spec: ExecSpec, inside: dict[str, int], tell: int, outputs: tuple[int, int]) -> None:
+def _become(
+    spec: ExecSpec, inside: dict[str, int], tell: int, streams: tuple[int, int, int | None]
+) -> None:
     try:
         linux.die_with_parent(signal.SIGKILL)
         signal.set_wakeup_fd(-1)
@@ -130,7 +136,7 @@ def _become(spec: ExecSpec, inside: dict[str, int], tell: int, outputs: tuple[in
         for name, fd in inside.items():
             if name not in ("user", "pid"):
                 linux.setns(fd)
-        program.use_outputs(*outputs, tty=False)
+        program.use_streams(*streams, tty=spec["tty"])
         program.run(spec["process"], make_cwd=False, mapped="user" in inside)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the caller must hear of it
         os.write(tell, str(exc).encode("utf-8", "replace")[:2000] or b"unknown error")

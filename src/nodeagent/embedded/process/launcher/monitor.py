@@ -233,7 +233,7 @@ def _become(spec: ContainerSpec, go: int, tell: int, outputs: tuple[int, int]) -
         isolation = spec["isolation"]
         if isolation is not None:
             rootfs.enter(isolation, spec["dir"], spec["process"]["cwd"])
-        program.use_outputs(*outputs, tty=spec["tty"])
+        program.use_streams(*outputs, tty=spec["tty"])
         mapped = isolation is not None and isolation["user"]
         program.run(spec["process"], make_cwd=isolation is None, mapped=mapped)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the monitor must hear of it

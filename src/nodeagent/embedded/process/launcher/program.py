@@ -21,11 +21,13 @@ class ExecError(Exception):
     """The program could not be run; the text says why, in the words of other runtimes."""
 
 
-def use_outputs(stdout: int, stderr: int, *, tty: bool) -> None:
+def use_streams(stdout: int, stderr: int, stdin: int | None = None, *, tty: bool) -> None:
     """Make these the standard streams; with a terminal it is all three."""
     if tty:
         fcntl.ioctl(stdout, _SET_CONTROLLING_TTY, 0)
-        os.dup2(stdout, 0)
+        stdin = stdout
+    if stdin is not None:
+        os.dup2(stdin, 0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
 

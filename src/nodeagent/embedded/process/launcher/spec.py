@@ -77,12 +77,14 @@ class ContainerSpec(TypedDict):
 class ExecSpec(TypedDict):
     """A command to run in a container, by its first process and when that started.
 
-    ``isolated`` says whether the container is in namespaces of its own.
+    ``isolated`` says whether the container is in namespaces of its own, ``tty`` whether what it
+    writes to is its terminal.
     """
 
     pid: int
     start_time: int
     isolated: bool
+    tty: bool
     process: ProcessSpec
 
 

@@ -2,8 +2,8 @@
 
 Forking from a small process is quick and shares its memory; forking from the server would be
 neither. It answers requests one at a time: a message names the kind, and the files sent along
-are the specification, a control socket, and for commands what they write to. It ends when the
-server does, and its children go on.
+are the specification, a control socket, and for commands what they write to and read from. It
+ends when the server does, and its children go on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nodeagent.embedded.process.launcher.spec import IdentitySpec, ProbeSpec
 
-_MAX_FILES = 4
+_MAX_FILES = 5
 _NOBODY: IdentitySpec = {
     "uid": None,
     "username": "",
