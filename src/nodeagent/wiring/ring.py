@@ -35,6 +35,7 @@ from nodeagent.node.machine import MachineInfo
 from nodeagent.objects import StandaloneObjects
 from nodeagent.parts import Parts
 from nodeagent.pleg import EventMetrics, EventWatch, Pleg, PodCache
+from nodeagent.pods.active_pods import ActivePods
 from nodeagent.pods.admission_desk import AdmissionDesk
 from nodeagent.pods.dead_containers import DeadContainerRemover
 from nodeagent.pods.handlers import HandlerHooks, PodHandlers
@@ -70,6 +71,7 @@ from nodeagent.stats.log_usage import LogUsage
 from nodeagent.wiring.admission import admission_rules, ask_for_node, runs_here
 from nodeagent.wiring.cluster import RingSide, Telling, build_cluster, event_sender
 from nodeagent.wiring.cluster_objects import make_lookups, node_lookup, watch_objects
+from nodeagent.wiring.eviction import make_eviction
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
@@ -399,6 +401,15 @@ def build_parts(
         await logs.refresh()
         await process.refresh()
 
+    eviction = make_eviction(
+        ActivePods(manager, workers, statuses).all,
+        workers,
+        volumes,
+        stats,
+        events=events,
+        journal=journal,
+        registry=registry,
+    )
     server_side = ServerSide(
         refresh=refresh,
         stats=stats,
@@ -439,7 +450,7 @@ def build_parts(
         loop=loop,
         events=watch,
         checkpoint=checkpoint,
-        beside=node_services(link, node_side),
+        beside=(*node_services(link, node_side), eviction),
         cluster=cluster,
         checks=checks,
         journal=journal,

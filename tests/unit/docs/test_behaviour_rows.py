@@ -32,6 +32,7 @@ NUMBERED = {
     "node.md": (("node", "config"), 55),
     "probes.md": (("probes", "pods", "node"), 45),
     "admission.md": (("pods",), 36),
+    "eviction.md": (("eviction", "../integration"), 7),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
     "server.md": (("server",), 65),
