@@ -51,11 +51,11 @@ def stats_app(collector: StatsCollector, registry: CollectorRegistry, checks: He
 
 def _summary_handler(collector: StatsCollector) -> Handler:
     async def handle(request: Request) -> Response:
-        from nodeagent.stats.summary import encode_summary
-
         brief = request.value("only_cpu_and_memory") not in _NO
 
         def write(found: Snapshot) -> bytes:
+            from nodeagent.stats.summary import encode_summary
+
             return encode_summary(found, only_cpu_and_memory=brief)
 
         try:
@@ -70,10 +70,10 @@ def _summary_handler(collector: StatsCollector) -> Handler:
 
 def _metrics_handler(collector: StatsCollector, kind: str) -> Handler:
     async def handle(_request: Request) -> Response:
-        from nodeagent.stats.container_metrics import container_metrics
-        from nodeagent.stats.resource_metrics import resource_metrics
-
         def write(found: Snapshot | None) -> bytes:
+            from nodeagent.stats.container_metrics import container_metrics
+            from nodeagent.stats.resource_metrics import resource_metrics
+
             if kind == "resource":
                 return resource_metrics(found)
             return container_metrics(found, _versions())

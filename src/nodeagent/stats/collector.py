@@ -204,6 +204,8 @@ class StatsCollector:
             flight.over.set()
 
     async def _collected(self) -> tuple[Snapshot, dict[str, bytes]]:
+        if self._reader is None:
+            self._reader = await to_thread.run_sync(_reader, self._sides.places)
         answers = await self._ask()
         volumes = await self._of_volumes([PodUID(pod.uid) for pod in answers.pods])
         wanted, self._wanted = self._wanted, {}
@@ -219,10 +221,8 @@ class StatsCollector:
     ) -> tuple[Snapshot, dict[str, bytes]]:
         """Read and reckon; blocking. Only one thread at a time does this."""
         from nodeagent.stats.assemble import snapshot
-        from nodeagent.stats.reading import Reader
 
-        if self._reader is None:
-            self._reader = Reader(self._sides.places)
+        assert self._reader is not None
         readings = self._reader.read(answers, self._on_host_network, now)
         found = snapshot(answers, readings, volumes, self._rates)
         return found, {kind: write(found) for kind, write in wanted.items()}
@@ -232,7 +232,6 @@ class StatsCollector:
         return bool(known) and known[0].host_network
 
     async def _ask(self) -> RuntimeAnswers:
-        # An agent whom nobody asks does without these modules.
         from nodeagent.stats.assemble import RuntimeAnswers
 
         pods = await self._sides.list_pods()
@@ -306,6 +305,13 @@ class StatsCollector:
         finally:
             self._volumes, self._measured = found, None
             measured.set()
+
+
+def _reader(places: Places) -> Reader:
+    """What reads files; loads what makes figures, which an agent whom nobody asks is without."""
+    from nodeagent.stats.reading import Reader
+
+    return Reader(places)
 
 
 def _by_id(stats: Sequence[v1.ContainerStats]) -> dict[str, v1.ContainerStats]:
