@@ -1,0 +1,55 @@
+"""docs/metrics.md has a row for each metric that the source defines.
+
+That the rows say the right thing is tested with whole agents, in tests/integration/test_metrics.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.docs.metric_names import documented, without_meaning
+
+SOURCE = Path(__file__).parents[3] / "src" / "nodeagent"
+_KINDS = {
+    "Counter": "counter",
+    "Gauge": "gauge",
+    "Histogram": "histogram",
+    "PlainCounter": "unknown",
+    "CounterMetricFamily": "counter",
+    "GaugeMetricFamily": "gauge",
+}
+
+
+def defined() -> Iterator[tuple[str, str, str]]:
+    """Name, type and file of each metric whose name stands in the source."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "prometheus_client" not in text and "PlainCounter" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            kind = _KINDS.get(node.func.id)
+            first = node.args[0] if node.args else None
+            if kind and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                name = first.value
+                shown = f"{name.removesuffix('_total')}_total" if kind == "counter" else name
+                yield shown, kind, str(path.relative_to(SOURCE))
+
+
+DEFINED = sorted(set(defined()))
+
+
+def test_there_are_many() -> None:
+    assert len(DEFINED) > 60
+
+
+@pytest.mark.parametrize(("name", "kind", "where"), DEFINED, ids=[name for name, *_ in DEFINED])
+def test_each_metric_has_a_row(name: str, kind: str, where: str) -> None:
+    page = documented()
+    assert name in page, f"{name} of {where} has no row in docs/metrics.md"
+    assert page[name].kind == kind
+    assert name not in without_meaning()
