@@ -261,7 +261,10 @@ class NodeAgent:
         if link is not None:
             saved = ApiCheckpoint(checkpoints / "api-pods.json", node, link.server)
             client = link.clients.main
-            sources.append(ApiSource(client, node, checkpoint=saved, journal=self.journal))
+            patience = config.checkpoint_patience
+            sources.append(
+                ApiSource(client, node, checkpoint=saved, patience=patience, journal=self.journal)
+            )
         return tuple(sources)
 
 

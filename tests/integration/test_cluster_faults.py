@@ -285,3 +285,16 @@ async def test_conflicts_are_settled(tmp_path: Path) -> None:
             node.store.refuse(method, "", conflict, 5)
         node.store.create(bound("web"))
         await node.until(lambda: node.api_phase("web") == "Running", 120)
+
+
+async def test_a_pod_that_cannot_be_read_is_named_by_a_health_check(tmp_path: Path) -> None:
+    async with cluster_ring(tmp_path) as node:
+        node.store.create(bound("good"))
+        await node.api_running("good")
+        odd = {"metadata": {"name": "odd", "namespace": "default", "uid": "odd-1"}}
+        odd |= {"spec": {"nodeName": NODE, "containers": "none"}}
+        node.store.put("pods", ("default", "odd"), odd)
+        await node.until(lambda: "pod default/odd of the API server" in node.health("manifests"))
+        assert node.api_phase("good") == "Running"
+        node.store.delete("pods", "odd", grace=0)
+        await node.until(lambda: node.health("manifests") == "")

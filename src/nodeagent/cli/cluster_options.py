@@ -61,6 +61,13 @@ _OPTIONS: Final = (
         callback=lambda _ctx, _param, value: tuple(chain.from_iterable(value)),
         help="Name servers for pods with DNS policy ClusterFirst, with commas between.",
     ),
+    click.option(
+        "--checkpoint-patience",
+        default="20s",
+        show_default=True,
+        type=Duration(),
+        help="How long the API server has for its first answer before remembered pods start.",
+    ),
 )
 
 

@@ -45,6 +45,8 @@ class ClusterSettings:
         node_status_update_frequency: seconds between two looks at the node's own state.
         node_status_report_frequency: seconds between two reports of a state that stays the same.
         node_lease_duration_seconds: seconds after which a node that is silent counts as lost.
+        checkpoint_patience: seconds that the API server has for its first answer before the pods
+            that it named last are run without one.
         config_map_and_secret_change_detection_strategy: how ConfigMaps and Secrets come to the
             node: ``Watch``, ``Cache`` or ``Get``.
     """
@@ -61,6 +63,7 @@ class ClusterSettings:
     node_status_update_frequency: float = 10.0
     node_status_report_frequency: float = 300.0
     node_lease_duration_seconds: int = 40
+    checkpoint_patience: float = 20.0
     config_map_and_secret_change_detection_strategy: str = _WATCH
 
     def _check_cluster(self) -> None:
@@ -76,6 +79,9 @@ class ClusterSettings:
             value = getattr(self, name)
             if not value > 0:
                 raise ConfigError(name, value, "must be longer than 0 seconds")
+        if self.checkpoint_patience < 0:
+            value = self.checkpoint_patience
+            raise ConfigError("checkpoint_patience", value, "must not be negative")
         if self.node_lease_duration_seconds < 1:
             value = self.node_lease_duration_seconds
             raise ConfigError("node_lease_duration_seconds", value, "must be greater than 0")

@@ -64,11 +64,13 @@ class Connection:
         clients: for requests.
         keeper: the credentials.
         certificates: looks after the client certificate; None when nobody asked for that.
+        clock: tells whether a certificate is good now.
     """
 
     clients: KubeClients
     keeper: AccessKeeper
     certificates: ClientCertificates | None
+    clock: Clock
 
     @property
     def server(self) -> str:
@@ -80,7 +82,21 @@ class Connection:
         """What is wrong with credentials or certificate; "" for nothing."""
         if self.keeper.access is None:
             return self.keeper.why_none
-        return self.keeper.problem or (self.certificates.problem if self.certificates else "")
+        found = self.keeper.problem or (self.certificates.problem if self.certificates else "")
+        return found or self._out_of_date()
+
+    def _out_of_date(self) -> str:
+        """Why no server can accept the client certificate in force; "" when one can."""
+        access, now = self.keeper.access, self.clock.now()
+        validity = access.validity if access is not None else None
+        if validity is None or validity.begins <= now < validity.ends:
+            return ""
+        where = f"the client certificate of {self.keeper.source}"
+        if now < validity.begins:
+            begins = f"{validity.begins:%Y-%m-%d %H:%M:%S} UTC"
+            return f"{where} is not good before {begins}: is the clock of this machine right?"
+        ends = f"{validity.ends:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{where} ended {ends}: put a new one there, or let the agent rotate it"
 
     @property
     def certificate_ends(self) -> datetime | None:
@@ -133,7 +149,8 @@ async def open_connection(
     # aiohttp is large: other tasks go on while it loads.
     await to_thread.run_sync(_load_libraries)
     metrics = ClientMetrics(registry)
-    keeper = AccessKeeper(_source(source, certificates, clock), clock)
+    bootstraps = certificates is not None and certificates.bootstrap_kubeconfig is not None
+    keeper = AccessKeeper(_source(source, certificates, clock), clock, bootstraps=bootstraps)
 
     @asynccontextmanager
     async def open_other(other: AccessSource) -> AsyncIterator[KubeClient]:
@@ -159,7 +176,7 @@ async def open_connection(
             )
             tasks = await stack.enter_async_context(background())
             await tasks.start(manager.run)
-        yield Connection(clients, keeper, manager)
+        yield Connection(clients, keeper, manager, clock)
 
 
 @asynccontextmanager

@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from nodeagent.api import ObjectMeta
+from nodeagent.api.codec import convert, to_builtins
 from nodeagent.api.runtime_class import RuntimeClass
 from nodeagent.api.service import Service
 
@@ -67,7 +69,10 @@ class ClusterRuntimeClasses:
 
 
 class ClusterServices:
-    """The services of the cluster.
+    """The services of the cluster: a section of the agent's checkpoint.
+
+    Of the namespaces that pods have asked for they are remembered, so that a container that starts
+    while the API server is away has their variables.
 
     Args:
         seen: the Service objects that have an address.
@@ -75,6 +80,8 @@ class ClusterServices:
 
     def __init__(self, seen: Seen[Service]) -> None:
         self._seen = seen
+        self._asked: set[str] = set()
+        self._remembered: tuple[Service, ...] = ()
 
     @property
     def synced(self) -> bool:
@@ -84,4 +91,28 @@ class ClusterServices:
     def in_namespaces(self, namespaces: Iterable[str]) -> Iterable[Service]:
         """Those of some namespaces."""
         wanted = frozenset(namespaces)
-        return [s for s in self._seen.objects.values() if s.metadata.namespace in wanted]
+        self._asked |= wanted
+        return [s for s in self._known() if s.metadata.namespace in wanted]
+
+    def _known(self) -> Iterable[Service]:
+        if self._seen.synced or self._seen.objects:
+            return self._seen.objects.values()
+        return self._remembered
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Names, addresses and ports of those that pods have asked for."""
+        found = [s for s in self._known() if s.metadata.namespace in self._asked]
+        found.sort(key=lambda s: (s.metadata.namespace, s.metadata.name))
+        return [_bare(service) for service in found]
+
+    def restore(self, saved: Any, shift: float) -> None:
+        """Take over what was known when an earlier agent ended."""
+        del shift
+        self._remembered = tuple(convert(saved, list[Service]))
+        self._asked |= {s.metadata.namespace for s in self._remembered}
+
+
+def _bare(service: Service) -> dict[str, Any]:
+    meta = ObjectMeta(name=service.metadata.name, namespace=service.metadata.namespace)
+    found: dict[str, Any] = to_builtins(Service(metadata=meta, spec=service.spec))
+    return found

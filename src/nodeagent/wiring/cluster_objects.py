@@ -35,12 +35,14 @@ class ClusterObjects:
         services: those that have an address.
         runtime_classes: all of them.
         handlers: where these lead, also while nobody can be asked.
+        known_services: the services, also while nobody can be asked.
     """
 
     node: Informer[Node]
     services: Informer[Service]
     runtime_classes: Informer[RuntimeClass]
     handlers: ClusterRuntimeClasses
+    known_services: ClusterServices
 
     @property
     def informers(self) -> tuple[Informer[Node], Informer[Service], Informer[RuntimeClass]]:
@@ -99,14 +101,16 @@ def watch_objects(
         "RuntimeClass",
         Reflected(paths.RUNTIME_CLASSES, "runtimeclasses", {}, journal),
     )
+    # All, also those without an address: not every API server can select by it.
+    services = Informer(
+        client, Service, "Service", Reflected(paths.SERVICES, "services", {}, journal)
+    )
     return ClusterObjects(
         node=Informer(client, Node, "Node", Reflected(paths.NODES, "nodes", own, journal)),
-        # All, also those without an address: not every API server can select by it.
-        services=Informer(
-            client, Service, "Service", Reflected(paths.SERVICES, "services", {}, journal)
-        ),
+        services=services,
         runtime_classes=classes,
         handlers=ClusterRuntimeClasses(classes),
+        known_services=ClusterServices(services),
     )
 
 
@@ -141,7 +145,7 @@ def make_lookups(
         ended=ended,
         runtime_classes=objects.handlers,
         services=ServicesWhileAway(
-            ClusterServices(objects.services),
+            objects.known_services,
             link.reach,
             lambda: objects.services.reflector.trouble_since,
         ),

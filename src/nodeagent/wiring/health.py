@@ -34,6 +34,9 @@ def health_checks(
         for source in sources:
             if isinstance(source, FileSource | UrlSource):
                 found.update(source.problems())
+            elif isinstance(source, ApiSource):
+                for key, cause in source.problems().items():
+                    found[f"api:{key}"] = f"pod {key} of the API server: {cause}"
         return found
 
     def refused() -> dict[str, str]:

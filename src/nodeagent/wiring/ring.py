@@ -202,6 +202,7 @@ def build_parts(
     checkpoint.add("runtime", runtime_manager)
     if objects is not None:
         checkpoint.add("runtime-classes", objects.handlers)
+        checkpoint.add("services", objects.known_services)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
     metrics = PodMetrics(registry)
     probes = ProbeManager(

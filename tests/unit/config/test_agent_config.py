@@ -182,6 +182,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("event_burst", -1, "must not be negative"),
     ("node_status_update_frequency", 0.0, "must be longer than 0 seconds"),
     ("node_status_report_frequency", 0.0, "must be longer than 0 seconds"),
+    ("checkpoint_patience", -1.0, "must not be negative"),
     ("node_lease_duration_seconds", 0, "must be greater than 0"),
 ]
 

@@ -99,6 +99,43 @@ async def test_kb1_a_node_without_kubeconfig_asks_for_a_certificate(tmp_path: Pa
         assert connection.keeper.access is None
 
 
+async def test_kb1_that_there_is_no_kubeconfig_yet_is_no_trouble(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tls_cluster(tmp_path) as cluster, joining(cluster) as connection:
+        await until(lambda: cluster.requests)
+        await until(lambda: "is not approved yet" in connection.problem)
+        assert "credentials_refused" not in caplog.text
+        # One that is of no use is another matter.
+        (cluster.directory / "kubeconfig").write_text("{")
+        await until(lambda: "credentials_refused" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("life", "said"),
+    [
+        (timedelta(days=9), ""),
+        (timedelta(hours=-1), "is not good before"),
+        (timedelta(minutes=1), "ended"),
+    ],
+)
+async def test_kc7_a_certificate_that_is_out_of_date_is_a_problem(
+    tmp_path: Path, life: timedelta, said: str
+) -> None:
+    authority = Authority()
+    key = new_key()
+    start = BEGIN + DAY if life < timedelta() else BEGIN - timedelta(hours=1)
+    request = signing_request(key, "n1").request
+    certificate = authority.sign(request, start=start, life=abs(life))
+    (tmp_path / "crt").write_bytes(certificate)
+    (tmp_path / "key").write_bytes(key)
+    user = {"client-certificate": "crt", "client-key": "key"}
+    config = kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", user=user)
+    async with open_connection(config, clock=Clock()) as connection:
+        assert said in connection.problem
+        assert bool(said) == bool(connection.problem)
+
+
 async def test_kb2_until_it_is_approved_requests_say_what_is_waited_for(tmp_path: Path) -> None:
     async with tls_cluster(tmp_path) as cluster, joining(cluster) as connection:
         await until(lambda: cluster.requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,7 +12,7 @@ import pytest
 
 from nodeagent.api.meta import ObjectMeta
 from nodeagent.api.runtime_class import RuntimeClass
-from nodeagent.api.service import Service
+from nodeagent.api.service import Service, ServicePort, ServiceSpec
 from nodeagent.kube import ApiError, paths
 from nodeagent.kube.reach import Reach
 from nodeagent.node.cluster_objects import ClusterRuntimeClasses, ClusterServices
@@ -57,6 +58,28 @@ def test_services_are_found_by_namespace() -> None:
     assert not services.synced
     found = services.in_namespaces(("a", "c", "a"))
     assert [s.metadata.name for s in found] == ["a", "c"]
+
+
+def test_services_that_pods_asked_for_are_remembered_until_somebody_knows_better() -> None:
+    spec = ServiceSpec(cluster_ip="10.0.0.1", ports=(ServicePort(name="web", port=80),))
+    made = {
+        f"{name}/db": Service(metadata=ObjectMeta(name="db", namespace=name, uid="u"), spec=spec)
+        for name in ("a", "b")
+    }
+    before = ClusterServices(Seen(made))
+    assert before.snapshot() == []
+    before.in_namespaces(["a"])
+    saved = json.loads(json.dumps(before.snapshot()))
+
+    seen: Seen[Service] = Seen({}, synced=False)
+    services = ClusterServices(seen)
+    services.restore(saved, 0.0)
+    (found,) = services.in_namespaces(["a", "b"])
+    assert (found.metadata.namespace, found.metadata.name, found.spec) == ("a", "db", spec)
+    assert services.snapshot() == saved
+    seen.synced = True
+    assert services.in_namespaces(["a"]) == []
+    assert services.snapshot() == []
 
 
 @pytest.mark.anyio

@@ -32,6 +32,7 @@ class AccessKeeper:
         source: is read again when its files change, a token is about to end, or the server
             says that it does not know us.
         clock: tells when a token ends.
+        bootstraps: somebody else sees to it that there are files; until then there may be none.
 
     Attributes:
         access: the one in force; None while there never was one.
@@ -42,7 +43,7 @@ class AccessKeeper:
         changed: called after another access has come into force.
     """
 
-    def __init__(self, source: AccessSource, clock: Clock) -> None:
+    def __init__(self, source: AccessSource, clock: Clock, *, bootstraps: bool = False) -> None:
         self.access: Access | None = None
         self.problem = ""
         self.passing = False
@@ -50,6 +51,7 @@ class AccessKeeper:
         self.changed: Callable[[Access], None] = lambda _access: None
         self._source = source
         self._clock = clock
+        self._bootstraps = bootstraps
         self._lock = anyio.Lock()
         self._files: tuple[Path, ...] = ()
         self._seen: Signature = ()
@@ -129,6 +131,10 @@ class AccessKeeper:
                 log.info("credentials_changed", source=self.source, server=access.shown)
             self.changed(access)
 
+    def _seen_any(self) -> bool:
+        """Whether the first of the files, the one that names the others, is there."""
+        return self.access is not None or (bool(self._seen) and self._seen[0] is not None)
+
     async def _refuse(self, problem: str, files: tuple[Path, ...]) -> None:
         if files:
             self._files = files
@@ -136,7 +142,10 @@ class AccessKeeper:
         self._back_off = min(max(2 * self._back_off, LOOK_PERIOD), _LONGEST_BACK_OFF)
         if problem != self.problem:
             kept = "the last good ones stay in force" if self.access else "there are none"
-            log.warning("credentials_refused", problem=problem, now=kept)
+            if self._bootstraps and not self._seen_any():
+                log.debug("credentials_awaited", problem=problem)
+            else:
+                log.warning("credentials_refused", problem=problem, now=kept)
         self.problem = problem
 
 
