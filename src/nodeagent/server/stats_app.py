@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from anyio import to_thread
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from nodeagent.log import Log
@@ -103,7 +104,8 @@ def _versions() -> dict[str, str]:
 def _probes_handler(registry: CollectorRegistry) -> Handler:
     async def handle(_request: Request) -> Response:
         own = registry.restricted_registry(_PROBES)
-        body = generate_latest(own)
+        # In a thread: the start of the process among them may have to be read first.
+        body = await to_thread.run_sync(generate_latest, own)
         return Response(200, body, CONTENT_TYPE_LATEST, _HEADERS)
 
     return handle

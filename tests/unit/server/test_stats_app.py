@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.stats.stats_lab import SaidRuntime, collecting
 
@@ -110,6 +113,32 @@ async def test_sq1_metrics_of_probes(tmp_path: Path) -> None:
     assert told["prober_probe_duration_seconds_count"] == [(named, 1)]
     assert "process_start_time_seconds" in told
     assert "nodeagent_probe_lateness_seconds_count" not in told
+
+
+async def test_the_process_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_on: list[int] = []
+    collect = ProcessCollector.collect
+
+    def noted(self: ProcessCollector) -> Iterable[Metric]:
+        read_on.append(threading.get_ident())
+        return collect(self)
+
+    monkeypatch.setattr(ProcessCollector, "collect", noted)
+    registry = CollectorRegistry()
+    process = ProcessMetrics(registry)
+    assert read_on == []  # an agent is made on the loop
+    await process.refresh()
+    assert read_on
+    assert threading.get_ident() not in read_on
+    assert registry.get_sample_value("process_resident_memory_bytes")
+    assert len(read_on) == 1
+
+
+def test_the_process_has_all_the_figures_it_announces() -> None:
+    registry = CollectorRegistry()
+    process = ProcessMetrics(registry)  # of an embedder who asks the registry himself
+    told = {(family.name, family.type) for family in registry.collect()}
+    assert told == {(family.name, family.type) for family in process.describe()}
 
 
 async def test_sq2_results_of_health_checks(tmp_path: Path) -> None:
