@@ -112,3 +112,23 @@ def test_a_pod_waits_for_an_object_and_says_which(node: ClusterNode) -> None:
 
 def _nobody() -> Any:
     raise AssertionError("the pod is gone")
+
+
+def test_a_pod_that_fills_its_directory_is_evicted(lab: Lab, node: ClusterNode) -> None:
+    """docs/behaviour/eviction.md, "Local storage"."""
+    view = node.run(
+        "greedy",
+        container(volumeMounts=[_mount("scratch")]),
+        volumes=[{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}],
+    )
+    lab.cri.exec(view.container().id, "sh", "-c", "dd if=/dev/zero of=/scratch/f bs=1M count=3")
+    until(
+        "the eviction",
+        lambda: (node.api_pod("greedy") or _nobody()).phase == "Failed",
+        timeout=120,
+    )
+    said = node.plane.kubectl("get", "pod", "greedy", "-o", "jsonpath={.status}")
+    status = json.loads(said)
+    text = 'Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". '
+    assert (status["reason"], status["message"]) == ("Evicted", text)
+    assert text.strip() in node.plane.kubectl("describe", "pod", "greedy")

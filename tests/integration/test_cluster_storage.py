@@ -23,7 +23,7 @@ from nodeagent.api import CSIVolumeSource, EmptyDirVolumeSource, Volume
 from nodeagent.csi.client import Abilities
 from nodeagent.rpc import Internal
 from nodeagent.testing import ApiStore
-from nodeagent.volumes.csi_names import unique_name
+from nodeagent.volumes.csi_names import attachment_name, unique_name
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +70,8 @@ async def test_a_pod_gets_the_volume_of_its_claim_and_the_driver_sees_its_whole_
             await node.api_gone("web")
             await node.until(lambda: driver.names() == LIFE)
             assert not home.exists()
-            assert list((tmp_path / "root" / "plugins").rglob("*.json")) == []
+            plugins = tmp_path / "root" / "plugins"
+            await node.until(lambda: not list(plugins.rglob("*.json")))
 
 
 async def test_a_claim_that_is_bound_later_is_waited_for(tmp_path: Path) -> None:
@@ -115,6 +116,30 @@ async def test_a_volume_is_attached_first_and_stays_so_until_it_is_unstaged(
             node.store.delete("pods", "web")
             await node.until(lambda: in_use() == [])
             assert driver.names() == LIFE
+
+
+async def test_ya6_a_pod_whose_volume_is_one_too_many_is_rejected(tmp_path: Path) -> None:
+    async with cluster_ring(tmp_path, claiming()) as node:
+        bind(node.store)
+        async with driver_on(node, tmp_path) as driver:
+            node.store.create(
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "VolumeAttachment",
+                    "metadata": {"name": attachment_name(DRIVER, "h-pv-data", "node1")},
+                    "spec": {"attacher": DRIVER, "nodeName": "node1", "source": {}},
+                },
+                status={"attachError": {"message": "the node is full", "errorCode": 8}},
+            )
+            await node.until(lambda: node.api_phase("web") == "Failed")
+            status = (node.api_pod("web") or {})["status"]
+            assert status["reason"] == "VolumeAttachmentLimitExceeded"
+            assert status["message"] == "Pod was rejected: the node is full"
+            assert "the node is full" in events(node)
+            await anyio.sleep(300)
+            assert node.api_phase("web") == "Failed"
+            assert driver.names() == []
+            assert node.containers("web") == []
 
 
 async def test_two_pods_share_one_staged_volume(tmp_path: Path) -> None:

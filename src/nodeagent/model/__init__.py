@@ -5,6 +5,7 @@ from nodeagent.model.errors import (
     ContainerError,
     DeadlineError,
     NetworkNotReadyError,
+    RejectedError,
     SyncError,
 )
 from nodeagent.model.events import (
@@ -59,6 +60,7 @@ __all__ = [
     "ProbeKind",
     "ProbeResult",
     "ProbeUpdate",
+    "RejectedError",
     "RuntimeContainer",
     "RuntimeFeatures",
     "RuntimePod",

@@ -21,6 +21,10 @@ class DeadlineError(SyncError):
     """Something was not done in time. Whatever kept it from being done has been told already."""
 
 
+class RejectedError(SyncError):
+    """The pod can never run on this node as things are: it fails, and is not tried again."""
+
+
 class NetworkNotReadyError(SyncError):
     """The runtime's network is not ready and the pod needs it; worth a quick retry."""
 

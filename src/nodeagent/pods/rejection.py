@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
+from nodeagent.api import PodStatus
+from nodeagent.model import RejectedError
+
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 OUT_OF: Final = "OutOf"
 OUT_OF_EXTENDED: Final = "OutOfExtendedResources"
@@ -52,3 +57,9 @@ def counted_as(reason: str) -> str:
     if reason in COUNTED:
         return reason
     return OUT_OF_EXTENDED if reason.startswith(OUT_OF) else OTHER
+
+
+def rejected(status: PodStatus, error: RejectedError) -> PodStatus:
+    """The status of a pod that turned out to be one that can never run here."""
+    text = f"Pod was rejected: {error}"
+    return replace(status, phase="Failed", reason=error.reason, message=text)

@@ -23,6 +23,7 @@ from nodeagent.model import (
     NetworkNotReadyError,
     PodRuntimeStatus,
     PodUID,
+    RejectedError,
     RuntimePod,
     SandboxRuntimeStatus,
     SyncError,
@@ -44,6 +45,7 @@ from nodeagent.pods.protocols import (
     StatusFn,
     Volumes,
 )
+from nodeagent.pods.rejection import counted_as, rejected
 from nodeagent.pods.status import DEADLINE_EXCEEDED, NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
 
@@ -155,7 +157,12 @@ class PodSync:
             raise NetworkNotReadyError(network)
         self._want_mirror(pod)
         self._references.register(pod)
-        volumes = await self._mount(pod, status)
+        try:
+            volumes = await self._mount(pod, status)
+        except RejectedError as refusal:
+            self._metrics.admission_rejections.labels(counted_as(refusal.reason)).inc()
+            self._store(pod, rejected(shown, refusal))
+            return True
         self._held.pop(PodUID(pod.metadata.uid), None)
         self._probes.add_pod(pod)
         # What this sync starts is in no record that the status below is made from.

@@ -17,6 +17,9 @@ from nodeagent.volumes.csi_names import attachment_name
 from nodeagent.volumes.csi_volume import CsiVolume
 from nodeagent.volumes.plugin import Stage, VolumeError
 
+_LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
+_RESOURCE_EXHAUSTED: Final = 8
+"""What gRPC calls it when there is no room for one more."""
 _NOT_TOLD: Final = (
     "Volume has not been added to the list of VolumesInUse in the node's volume status"
 )
@@ -82,11 +85,11 @@ class Attachments:
             self._used.discard(name)
             self._tell(self.on_wanted)
 
-    def check(self, volume: CsiVolume) -> None:
+    async def check(self, volume: CsiVolume) -> None:
         """Make sure that the volume is attached, as far as the Node knows.
 
         Raises:
-            VolumeError: it is not, yet.
+            VolumeError: it is not, yet; or it never will be, since the node can have no more.
         """
         if not self._managed:
             return
@@ -98,8 +101,19 @@ class Attachments:
         node = self._node()
         attached = () if node is None else node.status.volumes_attached
         if all(one.name != volume.unique_name for one in attached):
+            await self._room_for(volume)
             text = "Volume not attached according to node status"
             raise VolumeError(text, stage=Stage.ATTACH, quiet=True)
+
+    async def _room_for(self, volume: CsiVolume) -> None:
+        name = attachment_name(volume.driver, volume.handle, self._node_name)
+        try:
+            found = await self._client.get(volume_attachment(name), VolumeAttachment)
+        except KubeError:
+            return  # it is waited for anyway
+        problem = found.status.attach_error
+        if problem is not None and problem.error_code == _RESOURCE_EXHAUSTED:
+            raise VolumeError(problem.message, stage=Stage.ATTACH, reject=_LIMIT_EXCEEDED)
 
     async def context(self, volume: CsiVolume) -> Mapping[str, str]:
         """What attaching the volume gave.

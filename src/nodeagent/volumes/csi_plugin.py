@@ -179,7 +179,7 @@ class CsiPlugin:
         context: dict[str, str] = {}
         if attach_required(driver):
             parts.attachments.want(volume.unique_name)
-            parts.attachments.check(volume)
+            await parts.attachments.check(volume)
             context = dict(await parts.attachments.context(volume))
         where = Stage.MAP_DEVICE if volume.block else Stage.DEVICE
         client = self._client(request.uid, volume, where)

@@ -21,7 +21,7 @@ from nodeagent.api import Pod, Volume
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import DeadlineError, PodUID, SyncError
+from nodeagent.model import DeadlineError, PodUID, RejectedError, SyncError
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes.empty_dir import EmptyDirPlugin
 from nodeagent.volumes.followers import Followers, refers
@@ -160,6 +160,7 @@ class VolumeManager:
 
         Raises:
             DeadlineError: some are not ready in time. Events have told why.
+            RejectedError: the pod can never have one of them here.
             SyncError: with the reason ``FailedMount``: one cannot be made ready as things are.
         """
         uid = PodUID(pod.metadata.uid)
@@ -189,7 +190,7 @@ class VolumeManager:
         while missing := held.missing():
             for volume in missing:
                 if volume.reject:
-                    raise SyncError(volume.error, reason=volume.reject)
+                    raise RejectedError(volume.error, reason=volume.reject)
                 if volume.error and volume.stage is Stage.PROCESS:
                     raise SyncError(unready(held, volume.error), reason=FAILED_MOUNT)
             if any(volume.error for volume in missing):

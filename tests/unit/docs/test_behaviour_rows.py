@@ -38,7 +38,7 @@ NUMBERED = {
     "server.md": (("server",), 65),
     "stats.md": (("stats", "server", "../integration"), 35),
     "objects.md": (("objects", "runtime", "sources", "../integration"), 20),
-    "csi.md": (("csi", "volumes", "runtime"), 50),
+    "csi.md": (("csi", "volumes", "runtime", "../integration"), 50),
 }
 NAMED = {"pleg.md": (("pleg", "cri"), 60)}
 BY_SECTION = {"decoding.md": (("api",), 8), "runtime.md": (("runtime", "volumes", "cri"), 25)}

@@ -418,6 +418,6 @@ async def test_yb4_failures_of_devices_have_words_of_their_own(
 
 async def test_ya3_without_a_controller_only_the_attachment_counts(tmp_path: Path) -> None:
     alone = Attachments(StoreClient(ApiStore()), "n1", lambda: None, managed=False)
-    alone.check(persistent())
+    await alone.check(persistent())
     with pytest.raises(VolumeError, match="has GET error for volume attachment"):
         await alone.context(persistent())
