@@ -282,12 +282,24 @@ def serve(config: AgentConfig) -> int:
 async def _serve(config: AgentConfig) -> int:
     """The first signal ends the agent in order, a second one at once."""
     from nodeagent.agent import NodeAgent
+    from nodeagent.cli.systemd import CHECKS, from_environment
+    from nodeagent.server.health import Level
 
-    agent = NodeAgent(config)
+    manager, agent = from_environment(), NodeAgent(config)
+
+    def trouble() -> str:
+        results = (result for name in CHECKS for result in agent.parts.checks.one(name))
+        return "; ".join(f"{n}: {r.cause}" for n, r in results if r.level is Level.FAILED)
+
     async with anyio.create_task_group() as tg:
         stop = anyio.Event()
         tg.start_soon(_watch_signals, stop)
-        await agent.run(stop)
+        async with agent, anyio.create_task_group() as at_work:
+            manager.tell("READY=1")
+            at_work.start_soon(manager.keep_alive, trouble)
+            await stop.wait()
+            at_work.cancel_scope.cancel()
+            manager.tell("STOPPING=1")
         tg.cancel_scope.cancel()
     return 1 if agent.left_running else 0
 
