@@ -23,21 +23,30 @@ _KINDS = {
 }
 
 
+def named(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Names and types; a name that a class of its own shows stands in ``_NAME``, without type."""
+    for node in ast.walk(ast.parse(text, str(path))):
+        match node:
+            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(name)), *_]) if (
+                kind in _KINDS
+            ):
+                yield name, _KINDS[kind]
+            case (
+                ast.Assign(targets=[ast.Name(id="_NAME")], value=ast.Constant(value=str(name)))
+                | ast.AnnAssign(target=ast.Name(id="_NAME"), value=ast.Constant(value=str(name)))
+            ):
+                yield name, ""
+
+
 def defined() -> Iterator[tuple[str, str, str]]:
     """Name, type and file of each metric whose name stands in the source."""
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "prometheus_client" not in text and "PlainCounter" not in text:
             continue
-        for node in ast.walk(ast.parse(text)):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                continue
-            kind = _KINDS.get(node.func.id)
-            first = node.args[0] if node.args else None
-            if kind and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                name = first.value
-                shown = f"{name.removesuffix('_total')}_total" if kind == "counter" else name
-                yield shown, kind, str(path.relative_to(SOURCE))
+        for name, kind in named(path, text):
+            shown = f"{name.removesuffix('_total')}_total" if kind == "counter" else name
+            yield shown, kind, str(path.relative_to(SOURCE))
 
 
 DEFINED = sorted(set(defined()))
@@ -51,5 +60,5 @@ def test_there_are_many() -> None:
 def test_each_metric_has_a_row(name: str, kind: str, where: str) -> None:
     page = documented()
     assert name in page, f"{name} of {where} has no row in docs/metrics.md"
-    assert page[name].kind == kind
+    assert kind in (page[name].kind, "")
     assert name not in without_meaning()
