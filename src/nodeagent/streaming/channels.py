@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from nodeagent.streaming import spdy
-from nodeagent.streaming.messages import MessageError, MessageReader, closing, message
-from nodeagent.streaming.protocols import BASE64, NAMES, V5, Channel
+from nodeagent.streaming.messages import MessageError, MessageReader, message
+from nodeagent.streaming.protocols import BASE64, NAMES, Channel
 
 if TYPE_CHECKING:
     from anyio.abc import ByteStream
@@ -231,9 +231,7 @@ class WebSocketChannels(Channels):
             await self._socket.send(message(self.protocol, channel, data), text=encoded)
 
     async def end(self, channel: Channel) -> None:
-        """See :class:`Channels`."""
-        if self.protocol == V5 and channel in self._there:
-            await self._socket.send(closing(channel))
+        """Nothing: also in version 5 only clients end channels one by one."""
 
     async def close(self) -> None:
         """See :class:`Channels`."""

@@ -14,7 +14,10 @@ from aiohttp.http_exceptions import LineTooLong
 from nodeagent.log import Log
 from nodeagent.server.app import Request, Response
 from nodeagent.server.kubelet.splice import splice
+from nodeagent.server.kubelet.stream_request import Streams
+from nodeagent.server.kubelet.translate import translate
 from nodeagent.server.kubelet.upgrade import Upgraded
+from nodeagent.streaming.upgrading import Agreed
 
 log = Log("server")
 
@@ -184,4 +187,13 @@ class Exchange:
         transport = self._raw.transport
         if transport is not None:
             await splice(transport, upgraded.transport, upgraded.head + upgraded.rest)
+        return _Given()
+
+    async def translate(
+        self, upgraded: Upgraded, agreed: Agreed, streams: Streams | None
+    ) -> web.StreamResponse:
+        """The same for a client whose protocol the runtime need not know."""
+        transport = self._raw.transport
+        if transport is not None:
+            await translate(transport, upgraded, agreed, streams)
         return _Given()

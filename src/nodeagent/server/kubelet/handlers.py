@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from nodeagent.server.kubelet.log_watch import LogWatch
 from nodeagent.server.kubelet.send_log import LogSender
 from nodeagent.server.kubelet.stream_request import (
     BadStreamRequestError,
+    Streams,
     upgrade_headers,
     wanted_ports,
     wanted_streams,
@@ -44,6 +45,7 @@ from nodeagent.server.kubelet.targets import (
     ready_sandbox,
     running_container,
 )
+from nodeagent.server.kubelet.translate import spdy_headers, to_translate
 from nodeagent.server.kubelet.upgrade import Declined, NoStreamError, upgrade
 
 log = Log("server")
@@ -147,7 +149,7 @@ class DebugHandlers:
     async def exec(self, exchange: Exchange, steps: Sequence[str]) -> Answer:
         """A command in a container."""
 
-        async def url(pod: Pod, container: str, record: PodRuntimeStatus) -> str | Response:
+        async def url(pod: Pod, container: str, record: PodRuntimeStatus) -> _Target | Response:
             found = running_container(record, container)
             if found is None:
                 return _text(500, f'container not found ("{container}")')
@@ -161,14 +163,14 @@ class DebugHandlers:
                 stderr=streams.stderr,
             )
             log.info("exec", pod=pod.metadata.name, container=container)
-            return await self.runtime.exec(request)
+            return _Target(await self.runtime.exec(request), streams)
 
         return await self._container_stream(exchange, steps, url)
 
     async def attach(self, exchange: Exchange, steps: Sequence[str]) -> Answer:
         """The streams of a container's first process."""
 
-        async def url(pod: Pod, container: str, record: PodRuntimeStatus) -> str | Response:
+        async def url(pod: Pod, container: str, record: PodRuntimeStatus) -> _Target | Response:
             found = running_container(record, container)
             if found is None:
                 return _text(500, f'container not found ("{container}")')
@@ -182,7 +184,8 @@ class DebugHandlers:
                 stderr=streams.stderr and not tty,
             )
             log.info("attach", pod=pod.metadata.name, container=container)
-            return await self.runtime.attach(request)
+            shown = replace(streams, tty=tty, stderr=streams.stderr and not tty)
+            return _Target(await self.runtime.attach(request), shown)
 
         return await self._container_stream(exchange, steps, url)
 
@@ -190,11 +193,11 @@ class DebugHandlers:
         self,
         exchange: Exchange,
         steps: Sequence[str],
-        url: Callable[[Pod, str, PodRuntimeStatus], Awaitable[str | Response]],
+        url: Callable[[Pod, str, PodRuntimeStatus], Awaitable[_Target | Response]],
     ) -> Answer:
         namespace, name, *uid, container = steps
 
-        async def ask() -> str | Response:
+        async def ask() -> _Target | Response:
             wanted_streams(exchange.request)
             pod = self._pod(namespace, name)
             if pod is None:
@@ -209,7 +212,7 @@ class DebugHandlers:
         """Connections to ports of a pod."""
         namespace, name, *uid = steps
 
-        async def ask() -> str | Response:
+        async def ask() -> _Target | Response:
             ports = wanted_ports(exchange.request)
             pod = self._pod(namespace, name)
             if pod is None:
@@ -221,7 +224,7 @@ class DebugHandlers:
                 return _text(500, f'pod not found ("{name}_{namespace}")')
             log.info("port_forward", pod=name)
             request = v1.PortForwardRequest(pod_sandbox_id=sandbox.id, port=ports)
-            return await self.runtime.port_forward(request)
+            return _Target(await self.runtime.port_forward(request), None)
 
         return await _stream(exchange, ask)
 
@@ -252,19 +255,32 @@ class DebugHandlers:
         return Response(200, output)
 
 
-async def _stream(exchange: Exchange, ask: Callable[[], Awaitable[str | Response]]) -> Answer:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the runtime has the streams; of a command, which ones."""
+
+    url: str
+    streams: Streams | None
+
+
+async def _stream(exchange: Exchange, ask: Callable[[], Awaitable[_Target | Response]]) -> Answer:
     """Have the runtime's streaming server do what is asked, and join it with the client."""
     exchange.hold()
     try:
-        url = await ask()
-        if isinstance(url, Response):
-            return url
+        target = await ask()
+        if isinstance(target, Response):
+            return target
         headers = upgrade_headers(exchange.request)
-        async with upgrade(url, exchange.request.method, headers) as answer:
+        method, agreed = exchange.request.method, to_translate(exchange.request, target.streams)
+        if agreed is not None:
+            method, headers = "POST", spdy_headers(target.streams)
+        async with upgrade(target.url, method, headers) as answer:
             if isinstance(answer, Declined):
                 kept = {n: v for n, v in answer.headers.items() if n != "content-type"}
                 kind = answer.headers.get("content-type", "text/plain")
                 return Response(answer.status, answer.body, kind, kept)
+            if agreed is not None:
+                return await exchange.translate(answer, agreed, target.streams)
             return await exchange.hand_over(answer)
     except BadStreamRequestError as error:
         return _text(400, f"{error}\n")

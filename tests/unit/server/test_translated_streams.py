@@ -1,0 +1,158 @@
+"""WebSocket clients of a runtime that speaks SPDY: docs/behaviour/server.md, "Streams"."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import ByteStream, SocketStream
+from tests.unit.server.api_lab import Lab, api_lab, head, streaming_server
+
+from nodeagent.proto.runtime import v1
+from nodeagent.streaming.channels import SpdyChannels
+from nodeagent.streaming.messages import MessageReader, closing, message
+from nodeagent.streaming.protocols import TUNNEL, V4, V5, Channel, Outcome, Wanted
+from nodeagent.streaming.websocket import Tunnel, WebSocket
+from nodeagent.testing import make_container, make_pod
+
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
+
+EXEC = "/exec/default/web/main?command=cat&input=1&output=1"
+WANTED = Wanted(stdin=True, stdout=True)
+SOCKET = {
+    "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}  # fmt: skip
+
+
+def switched(protocol: str) -> bytes:
+    return (
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+        f"X-Stream-Protocol-Version: {protocol}\r\n\r\n"
+    ).encode()
+
+
+@asynccontextmanager
+async def with_pod(tmp_path: Path) -> AsyncIterator[Lab]:
+    async with api_lab(tmp_path) as lab:
+        pod = make_pod("web", make_container("main"))
+        lab.table.pods = [pod]
+        lab.table.set_container(pod, "main", "c1")
+        yield lab
+
+
+async def upgraded(stream: ByteStream, path: str, protocol: str) -> tuple[str, WebSocket]:
+    await stream.send(head("GET", path, "admin", {**SOCKET, "Sec-WebSocket-Protocol": protocol}))
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += await stream.receive()
+    found, _, rest = got.partition(b"\r\n\r\n")
+    return found.decode(), WebSocket(stream, client=True, rest=rest)
+
+
+async def test_hs11_version_5_is_translated(tmp_path: Path) -> None:
+    asked = b""
+
+    async def cat(stream: SocketStream, request: bytes) -> None:
+        """Say what was said once that has ended, and then how it went."""
+        nonlocal asked
+        asked = request
+        await stream.send(switched(V4))
+        channels = SpdyChannels(stream, V4)
+        await channels.accept(WANTED.channels(V4))
+        got = b""
+        while (said := await channels.receive()) is not None:
+            got += said.data
+            if said.end:
+                break
+        await channels.send(Channel.STDOUT, got)
+        await channels.send(Channel.ERROR, Outcome(3).told(V4))
+        for channel in (Channel.STDOUT, Channel.ERROR):
+            await channels.end(channel)
+        await channels.close()
+
+    async with (
+        streaming_server(cat) as url,
+        with_pod(tmp_path) as lab,
+        lab.connected() as stream,
+    ):
+        lab.runtime.url = url
+        answer, socket = await upgraded(stream, EXEC, f"{V5}, {V4}")
+        assert answer.startswith("HTTP/1.1 101 ")
+        assert f"Sec-WebSocket-Protocol: {V5}" in answer
+        data = bytes(range(256)) * 2000
+        await socket.send(message(V5, 0, data[:300_000]))
+        await socket.send(message(V5, 0, data[300_000:]))
+        await socket.send(closing(0))
+        reader, got = MessageReader(V5), {1: b"", 3: b""}
+        while (found := await socket.receive()) is not None:
+            if part := reader.read(*found):
+                got[part.channel] += part.data
+    assert got == {1: data, 3: Outcome(3).told(V4)}
+    text = asked.decode().lower()
+    assert "upgrade: spdy/3.1" in text
+    assert f"x-stream-protocol-version: {V4}" in text
+    assert "sec-websocket" not in text
+    assert "authorization" not in text
+
+
+async def test_hs11_a_client_that_goes_lets_the_runtime_go(tmp_path: Path) -> None:
+    ended = anyio.Event()
+
+    async def listen(stream: SocketStream, _head: bytes) -> None:
+        await stream.send(switched(V4))
+        channels = SpdyChannels(stream, V4)
+        await channels.accept(WANTED.channels(V4))
+        while await channels.receive() is not None:
+            pass
+        ended.set()
+
+    async with streaming_server(listen) as url, with_pod(tmp_path) as lab:
+        lab.runtime.url = url
+        async with lab.connected() as stream:
+            _, socket = await upgraded(stream, EXEC, V5)
+            assert await socket.receive() == (b"\x01", True)
+        await ended.wait()
+
+
+async def test_hs11_a_runtime_that_declines_is_quoted(tmp_path: Path) -> None:
+    async def decline(stream: SocketStream, _head: bytes) -> None:
+        await stream.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone")
+
+    async with (
+        streaming_server(decline) as url,
+        with_pod(tmp_path) as lab,
+        lab.connected() as stream,
+    ):
+        lab.runtime.url = url
+        answer, _ = await upgraded(stream, EXEC, V5)
+        assert answer.startswith("HTTP/1.1 404 ")
+
+
+async def test_hs12_a_tunnel_is_unpacked(tmp_path: Path) -> None:
+    async def echo(stream: SocketStream, request: bytes) -> None:
+        assert b"portforward.k8s.io" in request
+        await stream.send(switched("portforward.k8s.io") + b"hello ")
+        async for data in stream:
+            await stream.send(data)
+            if data.endswith(b"end"):
+                return
+
+    async with (
+        streaming_server(echo) as url,
+        with_pod(tmp_path) as lab,
+        lab.connected() as stream,
+    ):
+        lab.runtime.url = url
+        answer, socket = await upgraded(stream, "/portForward/default/web", TUNNEL)
+        assert f"Sec-WebSocket-Protocol: {TUNNEL}" in answer
+        tunnel, got = Tunnel(socket), b""
+        await tunnel.send(b"\x80\x03\x00\x01")
+        await tunnel.send(b" and the end")
+        while not got.endswith(b"end"):
+            got += await tunnel.receive()
+        assert got == b"hello \x80\x03\x00\x01 and the end"
+    assert [type(one) for one in lab.runtime.requests] == [v1.PortForwardRequest]
