@@ -156,6 +156,7 @@ def _volume_mount(
         readonly=mount.read_only or volume.read_only,
         propagation=_PROPAGATION.get(mount.mount_propagation or "", _PRIVATE),
         recursive_read_only=_is_recursive(mount, inputs.recursive_read_only),
+        selinux_relabel=volume.relabel,
     )
     if volume.image:
         made.host_path, made.readonly = "", True

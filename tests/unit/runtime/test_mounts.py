@@ -159,3 +159,15 @@ def test_recursive_read_only_that_cannot_be(
     with pytest.raises(ContainerStartError, match=says) as caught:
         recursive(supported, recursive_read_only="Enabled", **fields)
     assert caught.value.message.startswith('volume "data" requested recursive read-only mode')
+
+
+def test_the_runtime_is_asked_to_label_volumes_that_may_be_labelled() -> None:
+    volumes = {
+        "own": MountedVolume("own", "/own", relabel=True),
+        "host": MountedVolume("host", "/host"),
+    }
+    mounts = tuple(VolumeMount(name=name, mount_path=f"/{name}") for name in volumes)
+    made = build_mounts(
+        make_container(volume_mounts=mounts), MountInputs(volumes=volumes), ManagedFiles()
+    )
+    assert [one.selinux_relabel for one in made] == [True, False]
