@@ -16,6 +16,8 @@ from nodeagent.model import PodUID
 _WINDOW: Final = 60.0
 _TOLERATED: Final = 2
 """Changes that a feed which speaks may miss in a minute."""
+_TIDY: Final = 10.0
+"""Seconds between two looks for what is too old to be remembered."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class FeedTrust:
     _announced: dict[str, float] = field(default_factory=dict)
     _unannounced: dict[PodUID, tuple[float, float]] = field(default_factory=dict)
     _misses: list[tuple[PodUID, float]] = field(default_factory=list)
+    _tidy_at: float = -math.inf
 
     def opened(self, now: float) -> None:
         """A new stream: what happened before it is not held against it."""
@@ -101,5 +104,6 @@ class FeedTrust:
     def _forget(self, now: float) -> None:
         self._misses = [(uid, at) for uid, at in self._misses if now - at < _WINDOW]
         horizon = now - _WINDOW
-        if len(self._announced) > 64:
+        if len(self._announced) > 64 and now >= self._tidy_at:
+            self._tidy_at = now + _TIDY
             self._announced = {key: at for key, at in self._announced.items() if at > horizon}

@@ -125,6 +125,8 @@ class Housekeeping:
         self._failing: dict[str, str] = {}
         self._listed: frozenset[PodUID] = frozenset()
         self._listed_at = -math.inf
+        self._known: Mapping[PodUID, KnownPod] = {}
+        metrics.refresh = self._show
         workers.on_restart = self._on_restart
 
     def wake(self) -> None:
@@ -198,7 +200,7 @@ class Housekeeping:
             self._active.__contains__,
         )
         self._carry_out(plan)
-        self._show(known)
+        self._known = known
         if runtime is not None:
             await self._sweep_orphans(runtime)
 
@@ -280,9 +282,10 @@ class Housekeeping:
         mirror = self._manager.get_mirror_of(pod)
         self._workers.update_pod(UpdatePodOptions(update_type, pod, mirror))
 
-    def _show(self, known: Mapping[PodUID, KnownPod]) -> None:
+    def _show(self) -> None:
+        """Count for the metrics: only when somebody reads them, and not at each sweep."""
         pods = self._manager.get_pods()
-        self._metrics.set_working(pod.label for pod in known.values())
+        self._metrics.set_working(pod.label for pod in self._known.values())
         self._metrics.mirror_pods.set(len(self._manager.get_mirrors()))
         self._metrics.managed_ephemeral_containers.set(
             sum(len(pod.spec.ephemeral_containers) for pod in pods)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -36,14 +36,24 @@ _START_BUCKETS: Final = (
 )  # fmt: skip
 
 
+def _nothing_to_count() -> None:
+    """There is no housekeeping."""
+
+
 class PodMetrics:
     """The metrics of this package.
 
     Args:
         registry: where they are registered; two agents in one process have two.
+
+    Attributes:
+        refresh: is called when somebody reads the metrics, to set what is only counted then.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.refresh: Callable[[], None] = _nothing_to_count
+        # The registry asks its collectors in the order of their registration.
+        registry.register(_Refresh(self))
         self.worker_duration = Histogram(
             "kubelet_pod_worker_duration_seconds",
             "Seconds from the cause of a sync to its end, by operation: create, update, sync, "
@@ -151,6 +161,22 @@ class PodMetrics:
                 for static in statics:
                     figure = tally[(lifecycle, config, static)]
                     self.working_pods.labels(lifecycle.value, config, static).set(figure)
+
+
+class _Refresh(Collector):
+    """Has no metrics of its own; what is read after it is up to date."""
+
+    def __init__(self, metrics: PodMetrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterable[Metric]:
+        """No names."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """No samples."""
+        self._metrics.refresh()
+        return ()
 
 
 class _Preemptions(Collector):

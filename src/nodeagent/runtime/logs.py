@@ -33,7 +33,7 @@ def plain_names(pod: PodNames, container: str) -> bool:
 
 def container_log(logs_dir: Path, pod: PodNames, container: str, attempt: int) -> Path:
     """The log file of one run of a container."""
-    return pod_log_dir(logs_dir, pod) / container / f"{attempt}.log"
+    return logs_dir.joinpath(pod.log_directory, container, f"{attempt}.log")
 
 
 def make_log_dir(path: Path) -> None:
