@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
@@ -142,7 +143,7 @@ class Checkpointer:
                 content = {"boot": self._boot, "at": anyio.current_time()}
                 raw = {name: msgspec.Raw(data) for name, data in sections.items()}
                 try:
-                    await to_thread.run_sync(self.file.save, {**content, "sections": raw})
+                    await self.file.in_time(partial(self.file.save, {**content, "sections": raw}))
                 except OSError as error:
                     self._refused(error)
                     return

@@ -1,18 +1,24 @@
 """Small files of state that survive a crash: written whole or not at all.
 
 A damaged or unknown file is moved aside and reported; the caller rebuilds what it held.
-All functions block: call them in a thread.
+All functions block: call them in a thread, saves by :meth:`StateFile.in_time`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
+import threading
 import zlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import anyio
 import msgspec
 
 from nodeagent.log import Log
@@ -22,6 +28,58 @@ log = Log("state")
 _MODE: Final = 0o600
 _DIR_MODE: Final = 0o700
 _NEW: Final = ".new"
+SAVE_LIMIT: Final = 10.0
+"""Seconds after which a save is not waited for any longer: the disk is dead, or as good as."""
+
+_LAST_MOMENT: Final = 1.0
+
+T = TypeVar("T")
+
+
+class _InOrder(Executor):
+    """Makes calls one after the other in a thread that keeps no process from ending.
+
+    The thread lasts as long as there are calls. One that hangs holds up the others: what is
+    written later must not be overtaken by what was written before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: deque[tuple[Future[Any], Callable[[], None]]] = deque()
+        self._serving = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        with self._lock:
+            # Those that were given up would pile up behind one that hangs for hours.
+            self._calls = deque(call for call in self._calls if not call[0].cancelled())
+            self._calls.append((future, run))
+            if self._serving:
+                return future
+            self._serving = True
+        threading.Thread(target=self._serve, name="state", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._calls:
+                    self._serving = False
+                    return
+                _, run = self._calls.popleft()
+            run()
+            del run  # what it holds is not kept for as long as the next one takes
 
 
 class StateFile:
@@ -43,6 +101,8 @@ class StateFile:
         self.problem = ""
         self.refused = ""
         self._version = version
+        self._thread = _InOrder()
+        self._hangs = False
 
     def save(self, content: Any) -> None:
         """Write ``content`` (JSON-able) atomically and durably, with mode 0600.
@@ -60,6 +120,48 @@ class StateFile:
             self.refused = error.strerror or str(error)
             raise
         self.refused = ""
+
+    async def in_time(self, save: Callable[[], None], limit: float = SAVE_LIMIT) -> None:
+        """Have a thread call ``save``, which ends in :meth:`save`, and wait for it, for a while.
+
+        Saves are made in the order of these calls. One that is given up, after ``limit`` or
+        1 s after a cancellation, is left behind with a warning that names the file, and may still
+        be made later; those that stand behind it and are given up, too, are never made.
+
+        Args:
+            save: blocks; what it raises comes out.
+            limit: seconds to wait.
+
+        Raises:
+            OSError: it could not be written, or not in time.
+        """
+        call = asyncio.get_running_loop().run_in_executor(self._thread, save)
+        waited = False
+        try:
+            with anyio.move_on_after(limit):
+                await asyncio.wait((call,))
+            waited = True
+        finally:
+            if not waited:
+                # Cancelled in the midst of it: a disk that is well is done in a moment.
+                with anyio.move_on_after(_LAST_MOMENT, shield=True):
+                    await asyncio.wait((call,))
+            if not call.done():
+                call.cancel()
+                self._abandoned()
+            elif not waited:
+                call.exception()  # nobody is left who could be told
+        if call.cancelled():
+            raise OSError(errno.ETIMEDOUT, self.refused)
+        self._hangs = False
+        call.result()
+
+    def _abandoned(self) -> None:
+        self.refused = "the disk does not answer"
+        if not self._hangs:
+            remedy = "look after its disk or file system; nothing waits for it"
+            log.warning("state_save_abandoned", file=str(self.path), remedy=remedy)
+        self._hangs = True
 
     def load(self) -> Any:
         """The content, or None when there is none or it is damaged (then moved aside)."""

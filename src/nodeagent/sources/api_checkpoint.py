@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import msgspec
-from anyio import TASK_STATUS_IGNORED, to_thread
+from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from nodeagent.api import Pod
@@ -75,6 +76,14 @@ class ApiCheckpoint:
         raw = [msgspec.Raw(encode(pod)) for pod in pods]
         owner = {"node": self._node_name, "cluster": self._cluster()}
         self._file.save({**owner, "version": version, "pods": raw})
+
+    async def save_in_time(self, pods: Iterable[Pod], version: str) -> None:
+        """Write the pods in a thread; see :meth:`nodeagent.state_file.StateFile.in_time`.
+
+        Raises:
+            OSError: they could not be written, or not in time.
+        """
+        await self._file.in_time(partial(self.save, pods, version))
 
     def load(self) -> SavedPods:
         """The pods that were saved; none when there is no checkpoint or it is damaged."""
@@ -155,7 +164,7 @@ class CheckpointWriter:
         pods = dict(self._pods())
         if self._saved is None or not _same(self._saved, pods):
             try:
-                await to_thread.run_sync(self._checkpoint.save, pods.values(), self._version())
+                await self._checkpoint.save_in_time(pods.values(), self._version())
             except OSError as error:
                 self._refused(error.strerror or str(error))
                 return

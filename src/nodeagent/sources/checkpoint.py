@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -69,6 +70,16 @@ class ManifestCheckpoint:
         if config_maps := [_saved(d) for d in objects if isinstance(d.value, ConfigMap)]:
             content["configMaps"] = config_maps
         self._file.save(content)
+
+    async def save_in_time(
+        self, documents: Iterable[InForce], objects: Iterable[ObjectInForce] = ()
+    ) -> None:
+        """:meth:`save` in a thread; see :meth:`nodeagent.state_file.StateFile.in_time`.
+
+        Raises:
+            OSError: they could not be written, or not in time.
+        """
+        await self._file.in_time(partial(self.save, documents, objects))
 
     def load(self) -> dict[Identity, InForce]:
         """The pods that were in force; empty when there are none or they are damaged."""

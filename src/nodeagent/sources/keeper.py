@@ -177,7 +177,7 @@ class Keeper:
         if self._checkpoint is None or state == self._saved:
             return
         try:
-            await to_thread.run_sync(self._checkpoint.save, documents, objects)
+            await self._checkpoint.save_in_time(documents, objects)
         except OSError as error:
             cause = error.strerror or str(error)
             if self._refused_save != cause:

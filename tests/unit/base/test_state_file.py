@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import msgspec
 import pytest
 from hypothesis import given
@@ -219,3 +224,81 @@ def test_the_envelope_is_plain_json(tmp_path: Path) -> None:
     file.save({"a": 1})
     envelope = msgspec.json.decode(file.path.read_bytes())
     assert (envelope["version"], envelope["content"]) == (3, {"a": 1})
+
+
+PATIENCE = 60.0
+
+
+@pytest.mark.anyio
+async def test_saves_are_made_in_order_in_a_thread(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "s.json")
+    here, threads = threading.get_ident(), set[int]()
+
+    def save(content: int) -> None:
+        threads.add(threading.get_ident())
+        file.save(content)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(file.in_time, partial(save, number))
+    assert file.load() == 4
+    assert here not in threads
+
+
+@pytest.mark.anyio
+async def test_a_refused_save_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "s.json").mkdir()
+    file = StateFile(tmp_path / "s.json")
+    with pytest.raises(OSError, match="Is a directory"):
+        await file.in_time(partial(file.save, 1))
+    assert file.refused == "Is a directory"
+
+
+@pytest.mark.anyio
+async def test_a_save_that_hangs_is_abandoned_by_name_and_overtaken_by_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """docs/what-survives.md: a disk that hangs."""
+    file = StateFile(tmp_path / "s.json")
+    begun, alive = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        assert alive.wait(PATIENCE)
+        file.save("first")
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(file.in_time, hang, PATIENCE)
+            assert await anyio.to_thread.run_sync(begun.wait, PATIENCE)
+            tasks.cancel_scope.cancel()
+    for content in ("second", "third"):
+        with pytest.raises(OSError, match="the disk does not answer"):
+            await file.in_time(partial(file.save, content), limit=0.01)
+    assert file.refused == "the disk does not answer"
+    warnings = [r.getMessage() for r in caplog.records if "state_save_abandoned" in r.getMessage()]
+    assert len(warnings) == 1
+    assert str(file.path) in str(vars(caplog.records[0]))
+    alive.set()
+    await file.in_time(partial(file.save, "last"), limit=PATIENCE)
+    assert (file.load(), file.refused) == ("last", "")
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_save_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+    """docs/what-survives.md: a disk that hangs, and an agent that is to end."""
+    file = StateFile(tmp_path / "s.json")
+    alive = threading.Event()
+
+    def hang() -> None:
+        assert alive.wait(PATIENCE)
+
+    try:
+        with anyio.fail_after(PATIENCE / 2):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(file.in_time, hang, PATIENCE)
+                await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+        assert file.refused == "the disk does not answer"
+    finally:
+        alive.set()
