@@ -258,7 +258,7 @@ async def test_a_refused_save_is_raised(tmp_path: Path) -> None:
 async def test_a_save_that_hangs_is_abandoned_by_name_and_overtaken_by_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """docs/what-survives.md: a disk that hangs."""
+    """docs/what-survives.md, a dead disk."""
     file = StateFile(tmp_path / "s.json")
     begun, alive = threading.Event(), threading.Event()
 
@@ -286,7 +286,7 @@ async def test_a_save_that_hangs_is_abandoned_by_name_and_overtaken_by_none(
 
 @pytest.mark.anyio
 async def test_a_cancelled_save_that_hangs_keeps_nobody(tmp_path: Path) -> None:
-    """docs/what-survives.md: a disk that hangs, and an agent that is to end."""
+    """docs/what-survives.md, a dead disk: an agent that is to end."""
     file = StateFile(tmp_path / "s.json")
     alive = threading.Event()
 
