@@ -105,9 +105,11 @@ def test_two_nodes_share_a_server_and_nothing_else(
     for home in homes:
         home.mkdir()
     # An agent stops the pods of its runtime that it does not know: the second has one of its own.
+    # Nobody else would stop what runs in that.
+    stop = "--stop-pods-on-exit"
     with (
         closing(ClusterNode(homes[0], lab.endpoint, plane, "first")) as first,
-        closing(ClusterNode(homes[1], "embedded", plane, "second")) as second,
+        closing(ClusterNode(homes[1], "embedded", plane, "second", stop)) as second,
     ):
         for node in (first, second):
             node.start()
