@@ -9,6 +9,7 @@ from tests.e2e.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.node import ClusterNode
 from tests.e2e.lab.containerd_lab import Lab
 from tests.e2e.lab.manifests import Json, pod
+from tests.e2e.lab.processes import that_complain_below
 from tests.e2e.lab.waiting import stays, until
 
 NODE = "edge-1"
@@ -130,6 +131,8 @@ def test_two_nodes_share_a_server_and_nothing_else(
         plane.kubectl("delete", "pod", "on-first")
         assert second.api_pod("on-second") is not None
         first.wait_ready()
+        assert that_complain_below(second.root_dir)  # its containers outlive it
+    assert that_complain_below(second.root_dir) == []
 
 
 def _address(plane: ControlPlane, node: ClusterNode) -> str:

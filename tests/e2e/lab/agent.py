@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tests.e2e.lab.containerd import unmount_below
 from tests.e2e.lab.ports import free_port
+from tests.e2e.lab.processes import end_all, that_complain_below, with_descendants
 from tests.e2e.lab.views import PodView, pod_view
 from tests.e2e.lab.waiting import stays, until
 
@@ -95,9 +96,14 @@ class Agent:
         self.start()
 
     def close(self) -> None:
-        """End the process if it still runs; pods are left as they are, but for what is mounted."""
+        """End the process if it still runs, and what must not outlive the test's directory.
+
+        That is what is mounted, and what the embedded runtime runs: containers outlive an agent.
+        Pods of another runtime are left as they are.
+        """
         if self.alive:
             self.kill9()
+        end_all(with_descendants(that_complain_below(self.root_dir)))
         unmount_below(self.root_dir)
 
     # --- what it is told ------------------------------------------------------------------

@@ -75,6 +75,18 @@ def that_name(path: Path) -> list[Process]:
     return [process for pid in named if (process := find(pid)) is not None]
 
 
+def that_complain_below(directory: Path) -> list[Process]:
+    """The processes whose standard error is a file below this directory, removed or not."""
+    found = []
+    # Processes end meanwhile, and some may not be looked into.
+    for pid in _all_pids():
+        with suppress(OSError):
+            target = str((PROC / str(pid) / "fd/2").readlink()).removesuffix(" (deleted)")
+            if Path(target).is_relative_to(directory) and (process := find(pid)) is not None:
+                found.append(process)
+    return found
+
+
 def with_descendants(roots: Iterable[Process]) -> list[Process]:
     """The given processes and everything below them, parents first."""
     children: dict[int, list[Process]] = {}
