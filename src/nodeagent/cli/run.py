@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from nodeagent._version import __version__
 from nodeagent.aio import leaves
 from nodeagent.cli.cluster_options import cluster_options
 from nodeagent.cli.garbage_options import garbage_options
+from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.node_options import node_options
 from nodeagent.cli.params import Duration, Gates, Headers, Port, Size, Verbosity, boolean_option
 from nodeagent.cli.server_options import server_options
@@ -175,6 +177,12 @@ def flag_of(field: str) -> str:
     "--stop-pods-on-exit", "Stop all pods when the agent ends (for development).", default="false"
 )
 @click.option("--stop-pods-timeout", default="40s", show_default=True, type=Duration())
+@click.option("--lock-file", default="", help="Held while the agent runs; waited for at first.")
+@boolean_option(
+    "--exit-on-lock-contention",
+    "End when another program opens the lock file.",
+    default="false",
+)
 @click.option("--welcome", is_flag=True, hidden=True)
 @click.pass_context
 def run(
@@ -183,6 +191,8 @@ def run(
     config_file: str,
     config_dir: str,
     feature_gates: tuple[Mapping[str, bool], ...],
+    lock_file: str,
+    exit_on_lock_contention: bool,
     welcome: bool,
     **flags: Any,
 ) -> int:
@@ -203,9 +213,12 @@ def run(
     for note in (*loaded.warnings, *gates):
         log.warning("config_file", file=config_file or config_dir, note=note)
     config = make_config(settings)
+    if exit_on_lock_contention and not lock_file:
+        msg = "cannot exit on lock file contention: no lock file specified (--lock-file)"
+        raise click.UsageError(msg)
     if welcome:
         click.echo(welcome_text(config))
-    return serve(config)
+    return serve(config, LockFile(Path(lock_file), exit_on_lock_contention) if lock_file else None)
 
 
 def read_files(config_file: str, config_dir: str) -> LoadedFile:
@@ -250,8 +263,8 @@ def _descriptors() -> int:
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def serve(config: AgentConfig) -> int:
-    """Run an agent in an event loop of its own; the exit code."""
+def serve(config: AgentConfig, lock: LockFile | None = None) -> int:
+    """Run an agent in an event loop of its own, while it holds the lock; the exit code."""
     from nodeagent.errors import StartError
 
     # Event loops answer too few of them with a traceback, each in its own way.
@@ -271,7 +284,7 @@ def serve(config: AgentConfig) -> int:
         pass
     failed: list[BaseException] = []
     try:
-        return anyio.run(_serve, config, backend_options=options)
+        return anyio.run(_serve, config, lock, backend_options=options)
     except* StartError as group:
         failed = list(leaves(group))
     for error in failed:
@@ -279,8 +292,19 @@ def serve(config: AgentConfig) -> int:
     return 1
 
 
-async def _serve(config: AgentConfig) -> int:
+async def _serve(config: AgentConfig, lock: LockFile | None = None) -> int:
     """The first signal ends the agent in order, a second one at once."""
+    async with anyio.create_task_group() as tg:
+        stop = anyio.Event()
+        tg.start_soon(_watch_signals, stop)
+        async with nullcontext(enter_result=True) if lock is None else lock.held(stop) as held:
+            code = await _run(config, stop) if held else 0
+        tg.cancel_scope.cancel()
+    return code
+
+
+async def _run(config: AgentConfig, stop: anyio.Event) -> int:
+    """Run the agent until ``stop`` is set, and tell the service manager of it."""
     from nodeagent.agent import NodeAgent
     from nodeagent.cli.systemd import CHECKS, from_environment
     from nodeagent.server.health import Level
@@ -291,16 +315,12 @@ async def _serve(config: AgentConfig) -> int:
         results = (result for name in CHECKS for result in agent.parts.checks.one(name))
         return "; ".join(f"{n}: {r.cause}" for n, r in results if r.level is Level.FAILED)
 
-    async with anyio.create_task_group() as tg:
-        stop = anyio.Event()
-        tg.start_soon(_watch_signals, stop)
-        async with agent, anyio.create_task_group() as at_work:
-            manager.tell("READY=1")
-            at_work.start_soon(manager.keep_alive, trouble)
-            await stop.wait()
-            at_work.cancel_scope.cancel()
-            manager.tell("STOPPING=1")
-        tg.cancel_scope.cancel()
+    async with agent, anyio.create_task_group() as at_work:
+        manager.tell("READY=1")
+        at_work.start_soon(manager.keep_alive, trouble)
+        await stop.wait()
+        at_work.cancel_scope.cancel()
+        manager.tell("STOPPING=1")
     return 1 if agent.left_running else 0
 
 

@@ -16,6 +16,7 @@ import pytest
 from nodeagent import AgentConfig, __version__
 from nodeagent.cli import app
 from nodeagent.cli import run as run_module
+from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.params import Boolean, Duration, Headers, Size
 from nodeagent.cli.run import flag_of, make_config, welcome_text
 from nodeagent.config import ConfigError
@@ -30,9 +31,11 @@ class Served:
 
     def __init__(self) -> None:
         self.configs: list[AgentConfig] = []
+        self.locks: list[LockFile | None] = []
         self.code = 0
 
-    def __call__(self, config: AgentConfig) -> int:
+    def __call__(self, config: AgentConfig, lock: LockFile | None = None) -> int:
+        self.locks.append(lock)
         self.configs.append(config)
         return self.code
 
@@ -127,6 +130,8 @@ def test_every_flag_sets_a_setting_under_the_kubelets_name() -> None:
     for param in app.cli.commands["run"].params:
         name = param.name
         if name in ("config_file", "config_dir", "feature_gates", "welcome", "verbosity"):
+            continue
+        if name in ("lock_file", "exit_on_lock_contention"):
             continue
         if name == "logging_format":
             continue
@@ -256,6 +261,18 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     assert served.config.sync_frequency == 60.0
     assert app.invoke(["run", f"--config={tmp_path}/k.yaml", "--pod-manifest-path=/flag"]) == 0
     assert served.configs[-1].manifest_paths == (Path("/flag"),)
+
+
+def test_a_lock_file_is_held_while_the_agent_runs(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.invoke(["run", "--lock-file=/run/x.lock", "--exit-on-lock-contention"]) == 0
+    assert served.locks == [LockFile(Path("/run/x.lock"), give_way=True)]
+    assert app.invoke(["run"]) == 0
+    assert served.locks[1:] == [None]
+    assert app.invoke(["run", "--exit-on-lock-contention"]) == 2
+    told = "cannot exit on lock file contention: no lock file specified"
+    assert told in capsys.readouterr().err
 
 
 def test_the_exit_code_is_that_of_the_agent(served: Served) -> None:
@@ -412,7 +429,7 @@ def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_interrupt_ends_with_its_code(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
-    def interrupted(_config: AgentConfig) -> int:
+    def interrupted(_config: AgentConfig, _lock: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nodeagent.cli.run.serve", interrupted)
@@ -486,7 +503,7 @@ def test_a_start_error_is_one_line_and_exit_code_one(
 ) -> None:
     from nodeagent.errors import StartError
 
-    async def fail(_config: AgentConfig) -> int:
+    async def fail(_config: AgentConfig, _lock: object) -> int:
         raise ExceptionGroup("inner", [StartError("nothing answers; try embedded")])
 
     monkeypatch.setattr("nodeagent.cli.run._serve", fail)
