@@ -22,6 +22,21 @@ TRACE: Final = 5
 """Level of messages that ``--v=5`` and above show."""
 
 
+_DEBUG_VERBOSITY: Final = 3
+_TRACE_VERBOSITY: Final = 5
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Say how much is logged.
+
+    Args:
+        verbosity: as the kubelet's ``--v``: 0 to 2 informational, 3 and 4 debug, 5 and above trace.
+    """
+    level = logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO
+    level = TRACE if verbosity >= _TRACE_VERBOSITY else level
+    logging.getLogger("nodeagent").setLevel(level)
+
+
 @contextmanager
 def log_context(**fields: Any) -> Iterator[None]:
     """Add ``fields`` to every log line of this task and of the tasks it starts."""

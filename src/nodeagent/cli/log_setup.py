@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from nodeagent.journal import json_line
-from nodeagent.log import TRACE
+from nodeagent.log import set_verbosity
 
 _BARE: Final = re.compile(r"[^\s\"=]+")
-_DEBUG_VERBOSITY: Final = 3
-_TRACE_VERBOSITY: Final = 5
 
 
 def set_up_logging(style: str, verbosity: int) -> None:
@@ -29,10 +27,7 @@ def set_up_logging(style: str, verbosity: int) -> None:
     logger = logging.getLogger("nodeagent")
     logger.handlers[:] = [handler]
     logger.propagate = False
-    if verbosity >= _TRACE_VERBOSITY:
-        logger.setLevel(TRACE)
-    else:
-        logger.setLevel(logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO)
+    set_verbosity(verbosity)
 
 
 def _stamp(record: logging.LogRecord) -> str:

@@ -23,6 +23,7 @@ from nodeagent.cli.params import Duration, Gates, Headers, Port, Size, Verbosity
 from nodeagent.cli.server_options import server_options
 from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_configuration
 from nodeagent.config.feature_gates import remarks as gate_remarks
+from nodeagent.config.flags import flag_of
 from nodeagent.config.kubelet_file import LoadedFile
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
@@ -34,24 +35,6 @@ LEAST_DESCRIPTORS: Final = 64
 """Open files that an agent without pods gets along with."""
 MOST_DESCRIPTORS: Final = 1_000_000
 """As many as the kubelet asks for: each who follows a log needs two, a connection and a file."""
-
-_FLAG_OF: Final[Mapping[str, str]] = {
-    "static_pod_path": "pod-manifest-path",
-    "static_pod_url": "manifest-url",
-    "static_pod_url_header": "manifest-url-header",
-    "node_name": "hostname-override",
-    "registry_pull_qps": "registry-qps",
-    "event_record_qps": "event-qps",
-    "image_gc_high_threshold_percent": "image-gc-high-threshold",
-    "image_gc_low_threshold_percent": "image-gc-low-threshold",
-    "image_minimum_gc_age": "minimum-image-ttl-duration",
-}
-"""Flags whose name is not that of the setting."""
-
-
-def flag_of(field: str) -> str:
-    """The flag that sets a field of :class:`AgentConfig`."""
-    return "--" + _FLAG_OF.get(field, field.replace("_", "-"))
 
 
 @click.command()

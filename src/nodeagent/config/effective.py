@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from nodeagent.config.agent_config import AgentConfig
+from nodeagent.config.flags import flag_of
 from nodeagent.config.kubelet_fields import FIELDS, path_of_setting, settings_in_file
 from nodeagent.config.kubelet_file import DURATIONS
 from nodeagent.duration import format_duration
@@ -38,6 +40,35 @@ def as_object(values: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             at[name] = value
     return found
+
+
+def effective_flags(config: AgentConfig) -> dict[str, str]:
+    """The settings by the names of their flags, without the dashes; nothing secret is among them.
+
+    Those that the configuration API alone has are left out: they have no flag.
+    """
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name == "static_pod_url":
+            value = shown_url(value)
+        elif field.name == "static_pod_url_header":
+            value = {header: _MASKED for header, _ in value}
+        elif field.name in DURATIONS and isinstance(value, int | float):
+            value = format_duration(value)
+        plain = _plain(value) if not dataclasses.is_dataclass(value) else str(value)
+        found[flag_of(field.name).removeprefix("--")] = _flag_text(plain)
+    return found
+
+
+def _flag_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(_flag_text, value))
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={_flag_text(part)}" for name, part in value.items())
+    return str(value)
 
 
 def _shown(config: AgentConfig, name: str) -> Any:

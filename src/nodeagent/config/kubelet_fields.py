@@ -232,7 +232,7 @@ _TABLE: Final = (
     _later("shutdownGracePeriodByPodPriority", None, ""),
     _later("crashLoopBackOff.maxContainerRestartPeriod", "5m0s", ""),
     _f("enableProfilingHandler", _ON, ""),
-    _f("enableDebugFlagsHandler", _ON, "", "verbosity is not changed through the API port"),
+    _f("enableDebugFlagsHandler", _ON, ""),
     _f("seccompDefault", _OFF, ""),
     _later("memoryThrottlingFactor", 0.9, ""),
     _later("memoryReservationPolicy", "None", ""),

@@ -67,7 +67,8 @@ class ServerOptions(NodeOptions):
         enable_debugging_handlers: whether logs, exec, attach, port-forward, run and the like are
             served.
         enable_system_log_handler: whether ``/logs`` is.
-        enable_profiling_handler: whether ``/debug/tasks`` is.
+        enable_profiling_handler: whether ``/debug/tasks`` and ``/debug/pprof`` are.
+        enable_debug_flags_handler: whether ``/debug/flags/v`` is.
     """
 
     enable_server: bool = True
@@ -87,6 +88,7 @@ class ServerOptions(NodeOptions):
     enable_debugging_handlers: bool = True
     enable_system_log_handler: bool = True
     enable_profiling_handler: bool = True
+    enable_debug_flags_handler: bool = True
 
     @property
     def api_address(self) -> str:

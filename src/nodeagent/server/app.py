@@ -104,6 +104,11 @@ class App:
         self._items |= other._items
         self._posts |= other._posts
 
+    @property
+    def paths(self) -> list[str]:
+        """All that is answered; of those with a last step that varies, the part before it."""
+        return [*self._exact, *self._items]
+
     def knows(self, path: str) -> bool:
         """Whether there is a handler for a path."""
         parent, _, item = path.rpartition("/")

@@ -251,6 +251,16 @@ def credentials(problem: Callable[[], str]) -> Check:
     return Check("credentials", run)
 
 
+def serving(problem: Callable[[], str]) -> Check:
+    """The certificate of the API port is good; ``problem`` says why it is not."""
+
+    def run() -> CheckResult:
+        found = problem()
+        return CheckResult(Level.DEGRADED, found) if found else CheckResult()
+
+    return Check("serving", run)
+
+
 def storage(refused: Callable[[], Mapping[str, str]]) -> Check:
     """What the agent must remember is on disk; ``refused`` gives the cause by file."""
 

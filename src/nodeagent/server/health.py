@@ -64,6 +64,10 @@ class HealthChecks:
         self.last: dict[tuple[str, str], bool] = {}
         self.counts: Counter[tuple[str, str, str]] = Counter()
 
+    def add(self, check: Check) -> None:
+        """Show a further check, after the others."""
+        self._checks[check.name] = check
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all checks."""

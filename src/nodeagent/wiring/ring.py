@@ -425,6 +425,7 @@ def build_parts(
         registry=registry,
         clock=clock,
         addresses=(*config.node_ips, node_address),
+        checkpoint=runtime_manager.checkpoint_container,
         list_pods=partial(_runtime_pods, lister),
     )
     return Parts(

@@ -6,18 +6,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from anyio import to_thread
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.aio import background
 from nodeagent.api import Pod
 from nodeagent.clock import Clock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
-from nodeagent.config.effective import effective_configuration
+from nodeagent.config.effective import effective_configuration, effective_flags
 from nodeagent.config.server_options import ALWAYS_ALLOW
 from nodeagent.cri import RuntimeService
 from nodeagent.errors import StartError
@@ -28,12 +29,14 @@ from nodeagent.pleg import PodCache
 from nodeagent.pods.manager import PodManager, pod_uid
 from nodeagent.pods.status_manager import StatusManager
 from nodeagent.server import HealthChecks, health_app, read_only_app
+from nodeagent.server.checks import serving
 from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.stats_app import stats_app
 from nodeagent.stats import StatsCollector
 
 if TYPE_CHECKING:
     from nodeagent.server.kubelet.gate import Gate
+    from nodeagent.server.kubelet.listener import ApiListener
 
 log = Log("server")
 
@@ -66,6 +69,7 @@ class ServerSide:
         registry: the metrics.
         clock: wall clock.
         addresses: of the node.
+        checkpoint: writes a checkpoint of a container.
         list_pods: asks the runtime for its pods.
         stats: collects what pods and node use.
         http: count requests.
@@ -82,6 +86,7 @@ class ServerSide:
     registry: CollectorRegistry
     clock: Clock
     addresses: tuple[str, ...]
+    checkpoint: Callable[[Pod, str, int], Awaitable[Path]]
     list_pods: Callable[[], Awaitable[Sequence[RuntimePod]]]
     stats: StatsCollector
     http: HttpMetrics
@@ -142,10 +147,13 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
     # aiohttp is large: other tasks go on while it loads.
     await to_thread.run_sync(_load)
     from nodeagent.server.kubelet.api import KubeletApi
+    from nodeagent.server.kubelet.checkpoint_handler import CheckpointHandler
     from nodeagent.server.kubelet.handlers import DebugHandlers
     from nodeagent.server.kubelet.listener import ApiListener
     from nodeagent.server.kubelet.log_watch import LogWatch
     from nodeagent.server.kubelet.node_handlers import NodeHandlers
+    from nodeagent.server.kubelet.pages import Pages
+    from nodeagent.server.kubelet.profiles import Profiles
     from nodeagent.server.kubelet.serving import (
         ServingError,
         own_addresses,
@@ -168,10 +176,24 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         read_only_app(pods.all),
         stats_app(side.stats, side.registry, side.checks),
     )
+    pages = Pages(
+        clock=side.clock,
+        started=side.clock.now(),
+        paths=lambda: api.paths,
+        flags=effective_flags(config),
+        debug_flags=config.enable_debug_flags_handler,
+    )
+    parts = (
+        handlers,
+        node_handlers,
+        CheckpointHandler(pods, side.checkpoint),
+        pages,
+        Profiles(on=config.enable_profiling_handler),
+    )
     api = KubeletApi(
         _gate(side, link),
         apps,
-        [*handlers.routes(), *node_handlers.routes()],
+        [route for part in parts for route in part.routes()],
         debugging=config.enable_debugging_handlers,
         metrics=side.http,
     )
@@ -193,11 +215,32 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
             port=config.port,
         )
         await stack.enter_async_context(listener)
+        _tell_of_certificate(side, listener)
     except ServingError as error:
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(error.strerror or str(error)) from error
     return listener.port
+
+
+def _tell_of_certificate(side: ServerSide, listener: ApiListener) -> None:
+    """Let health and metrics say how the certificate of the port is."""
+
+    def seconds_left() -> float:
+        ends = listener.ends
+        return float("inf") if ends is None else (ends - side.clock.now()).total_seconds()
+
+    def trouble() -> str:
+        ended = f"the certificate of the API port ended at {listener.ends:%Y-%m-%dT%H:%M:%SZ}"
+        problems = [listener.problem, ended if seconds_left() <= 0 else ""]
+        return "; ".join(filter(None, problems))
+
+    side.checks.add(serving(trouble))
+    Gauge(
+        "kubelet_certificate_manager_server_ttl_seconds",
+        "Seconds until the certificate of the API port ends; negative when it has, +Inf without",
+        registry=side.registry,
+    ).set_function(seconds_left)
 
 
 def _gate(side: ServerSide, link: ClusterLink | None) -> Gate:

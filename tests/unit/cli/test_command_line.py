@@ -18,8 +18,9 @@ from nodeagent.cli import app
 from nodeagent.cli import run as run_module
 from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.params import Boolean, Duration, Headers, Size
-from nodeagent.cli.run import flag_of, make_config, welcome_text
+from nodeagent.cli.run import make_config, welcome_text
 from nodeagent.config import ConfigError
+from nodeagent.config.flags import flag_of
 from nodeagent.log import TRACE
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

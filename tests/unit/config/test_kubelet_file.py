@@ -104,6 +104,7 @@ authorization:
 enableDebuggingHandlers: false
 enableSystemLogHandler: false
 enableProfilingHandler: false
+enableDebugFlagsHandler: false
 logging: {format: json, verbosity: 4}
 """,
     )
@@ -181,6 +182,7 @@ logging: {format: json, verbosity: 4}
         "enable_debugging_handlers": False,
         "enable_system_log_handler": False,
         "enable_profiling_handler": False,
+        "enable_debug_flags_handler": False,
         "logging_format": "json",
         "verbosity": 4,
     }

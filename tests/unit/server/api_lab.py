@@ -37,12 +37,15 @@ from nodeagent.proto.runtime import v1
 from nodeagent.server import HealthChecks, checks, health_app, read_only_app
 from nodeagent.server.http_metrics import HttpMetrics
 from nodeagent.server.kubelet.api import KubeletApi, Route
+from nodeagent.server.kubelet.checkpoint_handler import CheckpointHandler
 from nodeagent.server.kubelet.gate import Gate, Rights, Tokens, has_ended
 from nodeagent.server.kubelet.handlers import DebugHandlers
 from nodeagent.server.kubelet.identity import User
 from nodeagent.server.kubelet.listener import ApiListener
 from nodeagent.server.kubelet.log_watch import LogWatch
 from nodeagent.server.kubelet.node_handlers import NodeHandlers
+from nodeagent.server.kubelet.pages import Pages
+from nodeagent.server.kubelet.profiles import Profiles
 from nodeagent.server.kubelet.serving import ServingFiles, server_context
 from nodeagent.server.stats_app import stats_app
 
@@ -109,6 +112,10 @@ class ScriptedRuntime:
     ) -> v1.ExecSyncResponse:
         await self._asked((container_id, list(cmd)))
         return self.answer
+
+    async def checkpoint(self, pod: Pod, container: str, timeout: int) -> Path:
+        await self._asked((pod.metadata.name, container, timeout))
+        return Path("/root/checkpoints/checkpoint-web.tar")
 
     async def container_status(self, container_id: str) -> v1.ContainerStatusResponse:
         await self._asked(container_id)
@@ -296,11 +303,20 @@ async def api_lab(
     make = partial(server_context, options=AgentConfig(**options))
     async with collecting(tmp_path) as bench, anyio.create_task_group() as tasks:
         await tasks.start(watch.run)
+        pages = Pages(
+            clock=clock,
+            started=clock.now(),
+            paths=lambda: api.paths,
+            flags={"port": "10250"},
+            debug_flags=logs,
+        )
+        checkpoints = CheckpointHandler(table, runtime.checkpoint)
+        parts = (debug, node, checkpoints, pages, Profiles(on=logs))
         figures = stats_app(bench.collector, registry, sound)
         api = KubeletApi(
             gate,
             (health, read_only_app(table.all), figures),
-            [*debug.routes(), *node.routes(), *extra],
+            [route for part in parts for route in part.routes()] + [*extra],
             debugging=debugging,
             metrics=HttpMetrics(registry),
         )

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.kube.authority import Authority
 from tests.unit.server.review_fakes import Reviews
 
+from nodeagent.api import Pod
 from nodeagent.clock import SystemClock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
@@ -118,6 +119,9 @@ def side(tmp_path: Path, **settings: Any) -> ServerSide:
     async def none() -> list[RuntimePod]:
         return []
 
+    async def no_checkpoint(_pod: Pod, _container: str, _timeout: int) -> Path:
+        raise LookupError
+
     config = AgentConfig(root_dir=tmp_path, node_name="n1", **settings)
     return ServerSide(
         config=config,
@@ -130,6 +134,7 @@ def side(tmp_path: Path, **settings: Any) -> ServerSide:
         registry=CollectorRegistry(),
         clock=SystemClock(),
         addresses=("127.0.0.1",),
+        checkpoint=no_checkpoint,
         list_pods=none,
         stats=cast(StatsCollector, None),
         http=HttpMetrics(CollectorRegistry()),

@@ -90,6 +90,12 @@ class KubeletApi:
         self._debugging = debugging
         self._scopes: set[anyio.CancelScope] = set()
 
+    @property
+    def paths(self) -> list[str]:
+        """What is answered, without what stands behind the first steps."""
+        known = {path for app in self._apps for path in app.paths}
+        return sorted(known | {f"/{name}" for name in self._routes})
+
     def stop(self) -> None:
         """End all answers that are being given."""
         for scope in tuple(self._scopes):

@@ -23,6 +23,8 @@ log = Log("server")
 
 LONGEST: Final = 4 * 3600.0
 """Seconds that any answer may take; streams that were upgraded have no such end."""
+_BODY: Final = 10.0
+"""Seconds that a client has for the body of a request."""
 SERVER: Final = "nodeagent"
 _SAFE: Final[Mapping[str, str]] = {"Server": SERVER, "X-Content-Type-Options": "nosniff"}
 _TEXT: Final[Mapping[str, str]] = {**_SAFE, "Content-Type": "text/plain; charset=utf-8"}
@@ -71,6 +73,10 @@ class Connection(web.RequestHandler):
     def _in_body(self) -> bool:
         """Whether what the client sends belongs to a request whose head is known."""
         return self._body is not None and not self._body.is_eof()
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Faults of a connection, such as a client that goes within a body, are no news."""
+        log.debug("connection_failed", cause=repr(kw.get("exc_info"))[:200])
 
     def handle_error(
         self,
@@ -134,6 +140,17 @@ class Exchange:
         """The client's certificate, verified; None without one."""
         found: Mapping[str, Any] | None = self._raw.get_extra_info("peercert")
         return found or None
+
+    async def body(self, most: int) -> bytes | None:
+        """What the client sends along; None when it is more than ``most``, or takes too long."""
+        found = b""
+        with anyio.move_on_after(_BODY):
+            while len(found) <= most:
+                data = await self._raw.content.readany()
+                if not data:
+                    return found
+                found += data
+        return None
 
     async def write(self, data: bytes) -> None:
         """Begin or go on with an answer whose length is not known before its end."""

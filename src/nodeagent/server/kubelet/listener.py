@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
@@ -53,6 +54,7 @@ class ApiListener:
     Attributes:
         port: where it listens.
         problem: why the newest state of the files is not in force; "" when it is.
+        ends: when the certificate in force ends; None when that is not known.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ApiListener:
     ) -> None:
         self.port = port
         self.problem = ""
+        self.ends: datetime | None = None
         self._api = api
         self._files = files
         self._make_context = context
@@ -84,7 +87,7 @@ class ApiListener:
             ServingError: the certificate cannot be used.
         """
         self._seen = await to_thread.run_sync(self._files.signature)
-        context = await to_thread.run_sync(self._make_context, self._files)
+        context = await self._context()
         self._http = web.Server(self._api.handle)
         try:
             self._socket = bound_socket(self._address, self.port)
@@ -124,6 +127,16 @@ class ApiListener:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
+    async def _context(self) -> ssl.SSLContext:
+        """The TLS settings of the files as they are now. Raises ServingError."""
+        context, ends = await to_thread.run_sync(self._read)
+        self.ends = ends
+        return context
+
+    def _read(self) -> tuple[ssl.SSLContext, datetime | None]:
+        context = self._make_context(self._files)
+        return context, self._files.ends()
+
     async def _listen(self, context: ssl.SSLContext) -> None:
         """Let new connections have these TLS settings. The port is never closed meanwhile."""
         assert self._socket is not None
@@ -161,7 +174,7 @@ class ApiListener:
                 continue
             self._seen = seen
             try:
-                context = await to_thread.run_sync(self._make_context, self._files)
+                context = await self._context()
             except ServingError as error:
                 if str(error) != self.problem:
                     self.problem = str(error)

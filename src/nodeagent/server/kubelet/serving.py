@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from nodeagent.config.server_options import CIPHER_SUITES, ServerOptions
+from nodeagent.kube.validity import validity_of
 from nodeagent.state_file import write_atomically
 
 _VERSIONS: Final = {
@@ -47,6 +50,13 @@ class ServingFiles:
         """All of them."""
         files = (self.certificate, self.key)
         return (*files, self.client_ca) if self.client_ca is not None else files
+
+    def ends(self) -> datetime | None:
+        """When the certificate ends; None when that cannot be said."""
+        with suppress(OSError):
+            if (validity := validity_of(self.certificate.read_bytes())) is not None:
+                return validity.ends
+        return None
 
     def signature(self) -> tuple[object, ...]:
         """Something that changes when one of the files does."""
