@@ -154,7 +154,7 @@ async def test_hf7_one_profile_is_taken_at_a_time(tmp_path: Path) -> None:
         statuses: list[int] = []
 
         async def ask() -> None:
-            statuses.append((await lab.ask("/debug/pprof/profile?seconds=2")).status)
+            statuses.append((await lab.ask("/debug/pprof/profile?seconds=300")).status)
 
         tasks.start_soon(ask)
         tasks.start_soon(ask)
