@@ -29,6 +29,7 @@ class Corked(asyncio.Transport):
         self._loop = loop
         self._held: list[bytes] = []
         self._size = 0
+        self._gone = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send soon."""
@@ -44,22 +45,30 @@ class Corked(asyncio.Transport):
     def flush(self) -> None:
         """Send now what is held."""
         held, self._held, self._size = self._held, [], 0
-        if held and not self._transport.is_closing():
+        if not held or self.is_closing():
+            return
+        try:
             self._transport.write(b"".join(held) if len(held) > 1 else held[0])
+        except RuntimeError:
+            # uvloop closes the transport of a connection whose maker was cancelled, and neither
+            # says so to the protocol nor shows it as closing: a write is all that can tell.
+            self._gone = True
 
     def close(self) -> None:
         """Send what is held, then close."""
         self.flush()
+        self._gone = True
         self._transport.close()
 
     def abort(self) -> None:
         """Close now; what was not sent yet is dropped."""
         self._held, self._size = [], 0
+        self._gone = True
         self._transport.abort()
 
     def is_closing(self) -> bool:
         """Whether it is closed or about to be."""
-        return self._transport.is_closing()
+        return self._gone or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What the transport knows of its socket."""

@@ -92,6 +92,21 @@ async def test_what_is_written_to_a_closed_transport_goes_nowhere() -> None:
     assert transport.is_closing()
 
 
+async def test_a_transport_that_was_closed_without_a_word_is_told_by_a_write() -> None:
+    transport, recorder = corked()
+
+    def refuse(_data: bytes) -> None:
+        raise RuntimeError("the handler is closed")
+
+    recorder.write = refuse  # type: ignore[assignment,method-assign]
+    transport.write(b"late")
+    transport.flush()
+    assert transport.is_closing()
+    transport.write(b"later")
+    await asyncio.sleep(0)
+    assert recorder.done == []
+
+
 async def test_all_else_is_passed_on() -> None:
     transport, recorder = corked()
     transport.pause_reading()
