@@ -17,7 +17,7 @@ from nodeagent.cri.runtime_client import RuntimeClient
 from nodeagent.cri.stats_client import StatsClient
 from nodeagent.log import Log
 from nodeagent.proto.runtime import v1
-from nodeagent.rpc import DeadlineExceeded, RpcChannel, Unavailable, Unimplemented
+from nodeagent.rpc import DeadlineExceeded, RpcChannel, RpcError, Unavailable, Unimplemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
     ) -> None:
         self.endpoint = endpoint
         self.image_endpoint = image_endpoint or endpoint
-        metrics = RuntimeMetrics(registry or CollectorRegistry())
+        metrics = self._metrics = RuntimeMetrics(registry or CollectorRegistry())
         channel = RpcChannel(socket_path(endpoint))
         image_channel = channel
         if self.image_endpoint != endpoint:
@@ -133,7 +133,20 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
             version=reply.runtime_version,
             api=reply.runtime_api_version,
         )
+        await self._note_support(timeout)
         return reply
+
+    async def _note_support(self, timeout: float) -> None:
+        """See whether the runtime tells its configuration, which kubelets begin to need."""
+        request = v1.RuntimeConfigRequest()
+        try:
+            await self._runtime.call_within(
+                timeout, methods.RUNTIME_CONFIG, request, v1.RuntimeConfigResponse
+            )
+        except Unimplemented:
+            self._metrics.loses_support()
+        except RpcError as exc:  # nothing here depends on it
+            log.debug("runtime_config_unknown", endpoint=self.endpoint, error=str(exc))
 
 
 @asynccontextmanager

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import CollectorRegistry
+
+_NEEDS_CONFIG: Final = "1.37.0"
+"""The release of Kubernetes from which on a runtime must tell its configuration."""
 
 # From 5 ms, two and a half times each, to a little over 12 minutes.
 _BUCKETS: Final = tuple(0.005 * 2.5**step for step in range(14))
@@ -59,6 +62,17 @@ class RuntimeMetrics:
             ["runtime_handler"],
             registry=registry,
         )
+
+        self._losing_support = Gauge(
+            "kubelet_cri_losing_support",
+            "Set when the runtime lacks a call that the kubelet of this version needs.",
+            ["version"],
+            registry=registry,
+        )
+
+    def loses_support(self) -> None:
+        """The runtime does not tell its configuration."""
+        self._losing_support.labels(_NEEDS_CONFIG).set(1)
 
     @contextmanager
     def operation(self, kind: str) -> Iterator[None]:

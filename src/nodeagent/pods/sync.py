@@ -335,6 +335,11 @@ class PodSync:
             self._begun.setdefault(uid, anyio.current_time())
         elif (begun := self._begun.pop(uid, None)) is not None and status.phase == RUNNING:
             self._metrics.pod_start_duration.observe(anyio.current_time() - begun)
+            created = pod.metadata.creation_timestamp
+            if created is not None and not is_static(pod):
+                # Two machines' clocks: a pod may seem to run before it was made.
+                took = (self._clock.now() - created).total_seconds()
+                self._metrics.pod_start_total_duration.observe(max(took, 0.0))
 
     def _note_deadline(self, pod: Pod, shown: PodStatus) -> None:
         before = self._statuses.get(PodUID(pod.metadata.uid))

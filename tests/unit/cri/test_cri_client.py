@@ -428,6 +428,25 @@ async def test_a_streamed_list_that_stalls_meets_the_deadline(
         await client.stream_containers()
 
 
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [(None, None), (rpc.Unimplemented("what?"), 1), (rpc.Unknown("no"), None)],
+    ids=["told", "unimplemented", "failed"],
+)
+async def test_a_runtime_that_does_not_tell_its_configuration_is_losing_support(
+    client: CRIClient,
+    runtime: FakeRuntime,
+    registry: CollectorRegistry,
+    reply: Exception | None,
+    shown: float | None,
+) -> None:
+    runtime.replies["RuntimeConfig"] = reply
+    assert (await client.check()).runtime_name == "fake"
+    assert runtime.calls["RuntimeConfig"] == 1
+    name = "kubelet_cri_losing_support"
+    assert registry.get_sample_value(name, {"version": "1.37.0"}) == shown
+
+
 async def test_sandbox_starts_are_timed_by_handler(
     client: CRIClient, runtime: FakeRuntime, registry: CollectorRegistry
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace as replace_data
+from datetime import timedelta
 
 import anyio
 import pytest
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 from tests.unit.pods.status_builders import (
     UID,
     Clock,
@@ -37,6 +39,7 @@ from nodeagent.model import ContainerState as Seen
 from nodeagent.model.actions import PodSyncResult
 from nodeagent.model.probes import NO_RESULTS, ProbeResults
 from nodeagent.model.volumes import MountedVolume
+from nodeagent.pods.metrics import PodMetrics
 from nodeagent.pods.protocols import PodSyncer
 from nodeagent.pods.status import DEADLINE_MESSAGE, NodeFacts
 from nodeagent.pods.status_manager import StatusManager
@@ -70,6 +73,7 @@ class Neighbours:
         self.on_sync: Callable[[], None] = lambda: None
         self.clock = Clock()
         self.journal = Journal()
+        self.registry = CollectorRegistry()
         self.statuses = StatusManager(self.clock, loop_time=anyio.current_time)
         self.sync = PodSync(
             runtime=self,
@@ -86,6 +90,7 @@ class Neighbours:
             node=lambda: NodeFacts(("192.168.0.5",)),
             clock=self.clock,
             journal=self.journal,
+            metrics=PodMetrics(self.registry),
             waiting_note=lambda _uid, name: self.notes.get(name, ""),
             want_mirror=lambda pod: self.mirrored.append(pod.metadata.uid),
         )
@@ -180,6 +185,27 @@ async def test_a_pod_is_brought_up_with_its_volumes(around: Neighbours) -> None:
     assert around.stored().phase == "Running"
     assert around.stored().pod_ip == "10.0.0.1"
     assert around.phases() == ["PhasePending", "PhaseRunning"]
+
+
+@pytest.mark.parametrize(
+    ("source", "age", "counted", "seconds"),
+    [("api", 7.0, 1, 10.0), ("api", -60.0, 1, 0.0), ("file", 7.0, 0, 0.0)],
+    ids=["pod", "clock-behind", "static"],
+)
+async def test_a_start_is_timed_from_the_making_of_the_pod(
+    around: Neighbours, source: str, age: float, counted: int, seconds: float
+) -> None:
+    pod = make_pod(source=source)
+    created = around.clock.now() - timedelta(seconds=age)
+    pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
+    await around.bring_up(pod, look(), UpdateType.CREATE)
+    around.clock.move(3)
+    await around.bring_up(pod, UP)
+    around.clock.move(3)
+    await around.bring_up(pod, UP)
+    name = "kubelet_pod_start_total_duration_seconds"
+    assert around.registry.get_sample_value(f"{name}_count") == counted
+    assert around.registry.get_sample_value(f"{name}_sum") == seconds
 
 
 async def test_the_status_is_stored_before_anything_is_done(around: Neighbours) -> None:
