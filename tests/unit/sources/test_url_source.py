@@ -16,7 +16,7 @@ from tests.unit.sources.web_lab import Web, broken_off, endless, serving
 
 from nodeagent.journal import Journal
 from nodeagent.model import Snapshot
-from nodeagent.sources import UrlSource
+from nodeagent.sources import UrlSource, fetch
 from nodeagent.sources.checkpoint import ManifestCheckpoint
 from nodeagent.sources.fetch import Fetcher
 from nodeagent.sources.origin import UrlOrigin
@@ -195,8 +195,12 @@ async def test_a_bad_item_keeps_its_last_good_version_and_the_others_change(kind
         ("number", "expected an object with apiVersion and kind, got the number"),
     ],
 )
-async def test_a_bad_answer_is_reported_and_the_pods_stay(name: str, told: str) -> None:
+async def test_a_bad_answer_is_reported_and_the_pods_stay(
+    name: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """sources.md, UR5, UR6, UR7, L2."""
+    # Virtual time passes while a busy machine carries real bytes: few are enough here.
+    monkeypatch.setattr(fetch, "SIZE_LIMIT", 1 << 18)
     async with serving() as site:
         site.body = POD % ("web", "one")
         async with asking(site) as run:
