@@ -63,7 +63,8 @@ async def run(pods: int, probes: int, period: int, seconds: float) -> Figures:
     Returns:
         For all kinds together ``probes_per_s``, ``cpu_us_per_probe``, ``cpu_percent`` of one
         core, ``late_p50_ms``, ``late_p99_ms``, ``late_worst_ms``, how many ``failed``, and the
-        ``fds`` of this process at begin and end; the same below each kind's name.
+        ``fds`` of this process at begin and end, probes under way included, and how many more than
+        before are ``left`` when no probe is made any more; the same below each kind's name.
 
     Raises:
         ValueError: there is nothing to measure.
@@ -164,6 +165,7 @@ async def _measure(
         metrics=ProbeMetrics(registry),
     )
     late: list[float] = []
+    fds_before = _fds()
     async with anyio.create_task_group() as tasks:
         await tasks.start(manager.run)
         for channel in channels.values():
@@ -179,6 +181,7 @@ async def _measure(
         manager.on_probe = None
         fds_end = _fds()
         tasks.cancel_scope.cancel()
+    fds_left = await _fds_at_rest(fds_before)
     for channel in channels.values():
         channel.dispose()
     if not late:
@@ -191,6 +194,7 @@ async def _measure(
         "failed": _failed(registry),
         "fds_begin": fds,
         "fds_end": fds_end,
+        "fds_left": fds_left - fds_before,
     }
 
 
@@ -238,6 +242,15 @@ def _status(pod: Pod, container_id: str) -> PodStatus:
 async def _drain(channel: Channel[ProbeUpdate]) -> None:
     async for _ in channel:
         pass
+
+
+async def _fds_at_rest(before: int) -> int:
+    """Descriptors once the loop has had a moment to close what was cut."""
+    for _ in range(100):
+        if _fds() <= before:
+            break
+        await anyio.sleep(0.01)
+    return _fds()
 
 
 def _fds() -> int:
