@@ -138,6 +138,8 @@ def write_payload(
     old = _current(directory)
     changed = old is None or _differs(directory / old, files)
     if changed:
+        # First, as what a killed agent left may be what fills the disk.
+        _remove_versions(directory, old)
         old = _publish(directory, files, prepare, clock or SystemClock())
     tops = {_top(path) for path in files}
     for top in sorted(tops):
@@ -239,5 +241,12 @@ def _sweep(directory: Path, tops: set[str], current: str | None) -> None:
             own = str(entry.readlink()) == f"{DATA}/{entry.name}"
             if own and entry.name not in tops:
                 entry.unlink()
-        elif entry.name != current and _VERSION.fullmatch(entry.name):
+    _remove_versions(directory, current)
+
+
+def _remove_versions(directory: Path, current: str | None) -> None:
+    for entry in list(directory.iterdir()):
+        if entry.is_symlink() or entry.name == current:
+            continue
+        if _VERSION.fullmatch(entry.name):
             shutil.rmtree(entry)

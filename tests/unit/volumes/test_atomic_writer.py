@@ -112,6 +112,21 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert shown(tmp_path) == {"a": b"1"}
 
 
+def test_what_a_killed_agent_left_makes_room_before_anything_is_written(tmp_path: Path) -> None:
+    write_payload(tmp_path, files(a="1"))
+    left = tmp_path / "..2020_01_01_00_00_00.1"
+    left.mkdir()
+    (left / "half").write_text("fills the disk")
+
+    def look(version: Path) -> None:
+        assert not left.exists()
+        assert len(versions(tmp_path)) == 2
+        assert version.is_dir()
+
+    assert write_payload(tmp_path, files(a="2"), look)
+    assert shown(tmp_path) == {"a": b"2"}
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [
