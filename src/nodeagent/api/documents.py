@@ -29,6 +29,7 @@ PODS: Final = ("Pod",)
 OBJECTS: Final = ("Pod", "ConfigMap", "Secret")
 """Kinds that are judged where no API server gives the objects that pods refer to."""
 
+_SEVERAL: Final = "(several words)"
 _LISTS: Final = ("List", "PodList")
 _LIST_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "items"})
 _STEP: Final = re.compile(r'\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\[([^\]]*)\]|\.?([^.\[\]]+)')
@@ -196,7 +197,7 @@ def _judge_document(loaded: Loaded, frame: Verdict) -> Iterator[Verdict]:
         yield _unreadable(loaded, frame)
         return
     assert root is not None
-    frame = dataclasses.replace(frame, line=root.line, kind=_text(root, "kind"), _tree=root)
+    frame = dataclasses.replace(frame, line=root.line, kind=_word(root, "kind"), _tree=root)
     if frame.kind in _LISTS and isinstance(root, Mapping):
         yield from _judge_list(root, frame)
     else:
@@ -207,12 +208,14 @@ def _unreadable(loaded: Loaded, frame: Verdict) -> Verdict:
     error, root = loaded.error, loaded.root
     assert error is not None
     problem = FieldProblem("", error.message, error.line, error.column)
-    kind = "" if root is None else _text(root, "kind")
+    kind = "" if root is None else _word(root, "kind")
     identity = None
     # The metadata is whole only if something was read after it.
     known = kind in frame.kinds
     if known and isinstance(root, Mapping) and list(root.values)[-1] != "metadata":
         identity = _identity(root, kind)
+        if identity is not None and any(len(part.split()) > 1 for part in identity):
+            identity = None
     line = error.line if root is None else root.line
     return dataclasses.replace(frame, kind=kind, line=line, identity=identity, errors=(problem,))
 
@@ -237,7 +240,7 @@ def _judge_list(root: Mapping, frame: Verdict) -> Iterator[Verdict]:
         )
     listed = frame.kind == "PodList"
     for index, node in enumerate(nodes):
-        kind = _text(node, "kind") or ("Pod" if listed else "")
+        kind = _word(node, "kind") or ("Pod" if listed else "")
         item = dataclasses.replace(frame, item=index, kind=kind, line=node.line, _tree=node)
         yield _judge_object(node, item, listed=listed)
 
@@ -296,7 +299,7 @@ def _check_type(
             found.error((None, key), f"expected a string, got {describe(value)}", value.line)
     if not known:
         return False
-    kind_text, version_text = _text(node, "kind"), _text(node, "apiVersion")
+    kind_text, version_text = _word(node, "kind"), _word(node, "apiVersion")
     if kind_text not in ("", wanted):
         found.error((None, "kind"), _wrong_kind(kind_text, kinds), node.key_lines["kind"])
         return False
@@ -326,6 +329,15 @@ def _is_foreign(kind: str, kinds: tuple[str, ...]) -> bool:
 def _text(node: Node, key: str) -> str:
     value = node.values.get(key) if isinstance(node, Mapping) else None
     return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else ""
+
+
+def _word(node: Node, key: str) -> str:
+    """The text of a field that holds one word; of others nothing is repeated.
+
+    A quotation mark too many makes all that follows part of it, passwords included.
+    """
+    text = _text(node, key)
+    return _SEVERAL if len(text.split()) > 1 else text
 
 
 def _identity(node: Mapping, kind: str) -> Identity | None:

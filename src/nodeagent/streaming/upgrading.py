@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 _MOST_HEAD: Final = 64 * 1024
 _WEBSOCKET_VERSION: Final = "13"
-_REASONS: Final = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method"}
+_REASONS: Final = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+}
 
 
 class UpgradeError(Exception):

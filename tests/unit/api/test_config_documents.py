@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.api.documents import OBJECTS, Identity, Verdict, decode_manifest
@@ -106,6 +106,8 @@ def test_what_is_wrong_is_told_without_values(text: str, told: str) -> None:
     st.integers(0, 400),
     st.sampled_from(['"', "'", "{", "]", ":", "\n", "\t", "&", "*", "%", "\x00", "\ud800", "-"]),
 )
+@example(21, '"')
+@example(12, '"')
 def test_no_broken_secret_shows_what_is_in_it(at: int, what: str) -> None:
     text = SECRET + f"type: Opaque\nstringData:\n  password: {HIDDEN}\n  'other': \"{HIDDEN}\"\n"
     text += f"data:\n  more: {base64.b64encode(HIDDEN.encode()).decode()}\n"

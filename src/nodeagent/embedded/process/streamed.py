@@ -86,7 +86,6 @@ class StreamedCommand:
         self._tty = tty
         self._waiting: dict[int, anyio.CancelScope] = {}
         self._over = False
-        self._writing: anyio.CancelScope | None = None
 
     async def follow(self, say: Say) -> Outcome:
         """Pass on what it writes until it has ended; how it did."""
