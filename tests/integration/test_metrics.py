@@ -53,7 +53,7 @@ async def test_the_page_names_what_is_registered_with_type_and_labels(tmp_path: 
     found: dict[str, Named] = {named.name: named for named in registered(of_connection())}
     async with ring(tmp_path / "alone") as alone:
         everywhere = {named.name: named for named in registered(alone.agent.registry)}
-    async with cluster_ring(tmp_path / "node") as node:
+    async with cluster_ring(tmp_path / "node", address="127.0.0.1", port=free()) as node:
         found |= {named.name: named for named in registered(node.agent.registry)}
     found |= everywhere
     page = documented()
