@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 
+from nodeagent.futures import pending
 from nodeagent.log import Log
 
 log = Log("state")
@@ -49,18 +50,7 @@ class _InOrder(Executor):
         self._serving = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - the caller raises it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
+        future, run = pending(fn, args, kwargs)
         with self._lock:
             # Those that were given up would pile up behind one that hangs for hours.
             self._calls = deque(call for call in self._calls if not call[0].cancelled())

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from nodeagent.api.documents import OBJECTS, PODS, Verdict
+from nodeagent.api.documents import OBJECTS, PODS, Identity, Verdict
 from nodeagent.api.references import STANDALONE
 from nodeagent.config import default_node_name
 from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.sources.file_book import FileBook
-from nodeagent.sources.keeping import FileVerdicts
 from nodeagent.sources.manifest_scan import scan
 from nodeagent.sources.object_selection import select_objects
 from nodeagent.sources.selection import InForce, select
@@ -81,13 +80,12 @@ def judge(paths: Sequence[Path], node_name: str, *, cluster: bool) -> Iterator[J
         cluster: whether there is an API server.
     """
     seen = scan([Path(path).absolute() for path in paths], {})
-    files: list[FileVerdicts] = []
     book = FileBook(PODS if cluster else OBJECTS)
     for given, path in zip(paths, seen, strict=True):
         if path.problem:
             problem = "does not exist" if path.missing else path.problem
             yield Judged(str(given), str(given), errors=(f"{given}: {problem}",))
-    files.extend(book.judge(seen, (), 0.0))
+    files = book.judge(seen, (), 0.0)
     allowed = () if cluster else STANDALONE
     pods = select(files, {}, node_name, allowed=allowed)
     verdicts = pods.verdicts
@@ -103,7 +101,9 @@ def judge(paths: Sequence[Path], node_name: str, *, cluster: bool) -> Iterator[J
             yield _judged(str(file.origin), verdict, pods.pods, cluster=cluster)
 
 
-def _judged(file: str, verdict: Verdict, pods: Any, *, cluster: bool) -> Judged:
+def _judged(
+    file: str, verdict: Verdict, pods: Mapping[Identity, InForce], *, cluster: bool
+) -> Judged:
     identity = verdict.identity
     found = Judged(
         file,
@@ -114,7 +114,7 @@ def _judged(file: str, verdict: Verdict, pods: Any, *, cluster: bool) -> Judged:
         (),
         tuple(verdict.warning_lines()),
     )
-    held: InForce | None = pods.get(identity) if identity else None
+    held = pods.get(identity) if identity else None
     if held is None or verdict.errors:
         return found
     waits = unsupported_fields(held.pod, cluster=cluster)

@@ -15,7 +15,7 @@ from typing import Final
 ALPHA: Final = "ALPHA"
 BETA: Final = "BETA"
 GA: Final = "GA"
-_GROUPS: Final = {"AllAlpha": ALPHA, "AllBeta": BETA}
+_GROUPS: Final = ("AllAlpha", "AllBeta")
 _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
 
@@ -55,7 +55,7 @@ _GA: Final = """
     RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation SidecarContainers
     SizeMemoryBackedVolumes SystemdWatchdog TopologyManagerPolicyOptions VolumeAttributesClass
 """
-_OFF: Final = ("SELinuxMount", "UserNamespacesPodSecurityStandards")
+_OFF: Final = ("UserNamespacesPodSecurityStandards",)
 """Gates of stages that are on by default, and are not."""
 _LOCKED: Final = (
     "AppArmor",
@@ -132,22 +132,6 @@ def gate_fault(name: str, value: bool) -> str | None:
         wanted, fixed = str(value).lower(), str(gate.default).lower()
         return f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
     return None
-
-
-def enabled(given: Mapping[str, bool]) -> dict[str, bool]:
-    """Every gate and whether it is on.
-
-    Args:
-        given: gates that were set; ``AllAlpha`` and ``AllBeta`` stand for those of their stage that
-            were not.
-    """
-    groups = {_GROUPS[name]: value for name, value in given.items() if name in _GROUPS}
-    return {
-        gate.name: given.get(
-            gate.name, gate.default if gate.locked else groups.get(gate.stage, gate.default)
-        )
-        for gate in GATES.values()
-    }
 
 
 def remarks(given: Mapping[str, bool]) -> Iterator[str]:

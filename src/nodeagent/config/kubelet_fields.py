@@ -32,18 +32,6 @@ NESTED: Final = {
 ACTS: Final = "acts"
 LATER: Final = "not yet"
 NOTHING: Final = "no meaning"
-_ALREADY: Final = frozenset(
-    {
-        "kind",
-        "apiVersion",
-        "mergeDefaultEvictionSettings",
-        "featureGates",
-        "logging.format",
-        "logging.verbosity",
-        "runOnce",
-    }
-)
-"""Fields that act without being a setting of the agent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from nodeagent.aio import PatientLimiter
+from nodeagent.futures import pending
 
 T = TypeVar("T")
 
@@ -36,18 +37,7 @@ class _Daemons(Executor):
         """Threads that wait for a call and have none in the queue."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - the caller raises it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
+        future, run = pending(fn, args, kwargs)
         with self._lock:
             spare = self._spare > 0
             self._spare -= spare

@@ -9,11 +9,8 @@ import pytest
 from nodeagent.cli import app
 from nodeagent.config import load_configuration
 from nodeagent.config.feature_gates import (
-    ALPHA,
-    BETA,
     GATES,
     GateError,
-    enabled,
     gate_fault,
     parse_gates,
     remarks,
@@ -62,14 +59,6 @@ def test_unknown_and_locked_ones_are_refused() -> None:
     assert gate_fault("SidecarContainers", False) == (
         "cannot set feature gate SidecarContainers to false, feature is locked to true"
     )
-
-
-def test_groups_stand_for_those_of_a_stage_that_were_not_set() -> None:
-    on = enabled({"AllAlpha": True, "MemoryQoS": False, "AllBeta": False})
-    for gate in GATES.values():
-        wanted = {ALPHA: True, BETA: False}.get(gate.stage, gate.default)
-        assert on[gate.name] == (wanted if gate.name != "MemoryQoS" else False)
-    assert enabled({}) == {gate.name: gate.default for gate in GATES.values()}
 
 
 def test_what_is_told_of_them() -> None:
