@@ -89,6 +89,13 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         type=Duration(),
         help="How long its no is good for.",
     ),
+    click.option(
+        "--streaming-connection-idle-timeout",
+        default="4h",
+        show_default=True,
+        type=Duration(),
+        help="Close streams of exec, attach, port-forward that are silent so long; 0: never.",
+    ),
     boolean_option(
         "--enable-debugging-handlers",
         "Serve logs, exec, attach, port-forward and the like.",

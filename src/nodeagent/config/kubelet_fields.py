@@ -128,7 +128,7 @@ _TABLE: Final = (
     _later("oomScoreAdj", -999, "", "the service manager sets it"),
     _f("clusterDomain", ""),
     _f("clusterDNS", None, "cluster-dns"),
-    _later("streamingConnectionIdleTimeout", "4h0m0s", ""),
+    _f("streamingConnectionIdleTimeout", "4h0m0s"),
     _f("nodeStatusUpdateFrequency", "10s"),
     _f("nodeStatusReportFrequency", "5m0s", ""),
     _f("nodeLeaseDurationSeconds", 40),

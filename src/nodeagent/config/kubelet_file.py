@@ -54,6 +54,7 @@ DURATIONS: Final = (
     "container_log_monitor_interval",
     "node_status_update_frequency",
     "node_status_report_frequency",
+    "streaming_connection_idle_timeout",
     "authentication_token_webhook_cache_ttl",
     "authorization_webhook_cache_authorized_ttl",
     "authorization_webhook_cache_unauthorized_ttl",

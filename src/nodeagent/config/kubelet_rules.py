@@ -37,7 +37,6 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
 }
 _LEAST: Final[Mapping[str, int]] = {"maxOpenFiles": 0, "evictionMaxPodGracePeriod": 0}
 _DURATIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "streamingConnectionIdleTimeout": ("", ""),
     "volumeStatsAggPeriod": ("", ""),
     "cpuManagerReconcilePeriod": ("0s", ""),
     "cpuCFSQuotaPeriod": ("1ms", "1s"),

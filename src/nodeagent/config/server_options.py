@@ -64,6 +64,9 @@ class ServerOptions(NodeOptions):
         authorization_mode: ``Webhook`` (the API server is asked) or ``AlwaysAllow``.
         authorization_webhook_cache_authorized_ttl: seconds that a yes is good for.
         authorization_webhook_cache_unauthorized_ttl: seconds that a no is good for.
+        streaming_connection_idle_timeout: seconds without a byte after which a stream of exec,
+            attach or port-forward is closed; 0 for never.
+        streaming_connection_lifetime: seconds after which it is closed in any case; 0 for never.
         enable_debugging_handlers: whether logs, exec, attach, port-forward, run and the like are
             served.
         enable_system_log_handler: whether ``/logs`` is.
@@ -85,6 +88,8 @@ class ServerOptions(NodeOptions):
     authorization_mode: str = WEBHOOK
     authorization_webhook_cache_authorized_ttl: float = 300.0
     authorization_webhook_cache_unauthorized_ttl: float = 30.0
+    streaming_connection_idle_timeout: float = 4 * 3600.0
+    streaming_connection_lifetime: float = 24 * 3600.0
     enable_debugging_handlers: bool = True
     enable_system_log_handler: bool = True
     enable_profiling_handler: bool = True
@@ -114,6 +119,8 @@ class ServerOptions(NodeOptions):
             "authentication_token_webhook_cache_ttl",
             "authorization_webhook_cache_authorized_ttl",
             "authorization_webhook_cache_unauthorized_ttl",
+            "streaming_connection_idle_timeout",
+            "streaming_connection_lifetime",
         ):
             value = getattr(self, name)
             if value < 0:

@@ -160,6 +160,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         server_context,
         serving_files,
     )
+    from nodeagent.server.kubelet.stream_limits import StreamLimits
 
     watch = LogWatch()
     pods = NodePods(side)
@@ -169,7 +170,16 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         logs=config.enable_system_log_handler,
         profiling=config.enable_profiling_handler,
     )
-    handlers = DebugHandlers(pods=pods, runtime=side.runtime, watch=watch, clock=side.clock)
+    handlers = DebugHandlers(
+        pods=pods,
+        runtime=side.runtime,
+        watch=watch,
+        clock=side.clock,
+        limits=StreamLimits(
+            idle=config.streaming_connection_idle_timeout,
+            lifetime=config.streaming_connection_lifetime,
+        ),
+    )
     node = config.effective_node_name
     apps = (
         health_app(side.checks, side.registry, side.journal, node, side.refresh),

@@ -36,6 +36,7 @@ staticPodPath: /etc/kubernetes/manifests
 staticPodURL: https://example.com/pods
 staticPodURLHeader: {X-Token: [one, two], Accept: [text/yaml]}
 httpCheckFrequency: 7s
+streamingConnectionIdleTimeout: 5m
 containerRuntimeEndpoint: unix:///run/x.sock
 imageServiceEndpoint: unix:///run/y.sock
 podLogsDir: /var/log/mine
@@ -179,6 +180,7 @@ logging: {format: json, verbosity: 4}
         "authorization_mode": "AlwaysAllow",
         "authorization_webhook_cache_authorized_ttl": 120.0,
         "authorization_webhook_cache_unauthorized_ttl": 3.0,
+        "streaming_connection_idle_timeout": 300.0,
         "enable_debugging_handlers": False,
         "enable_system_log_handler": False,
         "enable_profiling_handler": False,

@@ -47,6 +47,7 @@ from nodeagent.server.kubelet.node_handlers import NodeHandlers
 from nodeagent.server.kubelet.pages import Pages
 from nodeagent.server.kubelet.profiles import Profiles
 from nodeagent.server.kubelet.serving import ServingFiles, server_context
+from nodeagent.server.kubelet.stream_limits import StreamLimits
 from nodeagent.server.stats_app import stats_app
 
 Talk = Callable[[SocketStream, bytes], Awaitable[None]]
@@ -269,6 +270,7 @@ async def api_lab(
     debugging: bool = True,
     logs: bool = True,
     extra: Sequence[Route] = (),
+    limits: StreamLimits | None = None,
     **options: Any,
 ) -> AsyncIterator[Lab]:
     """Serve the API on a port of loopback."""
@@ -283,7 +285,11 @@ async def api_lab(
         return []
 
     debug = DebugHandlers(
-        pods=table, runtime=cast(RuntimeService, runtime), watch=watch, clock=clock
+        pods=table,
+        runtime=cast(RuntimeService, runtime),
+        watch=watch,
+        clock=clock,
+        limits=limits or StreamLimits(),
     )
     node = NodeHandlers(
         list_pods=running,

@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import LineTooLong
 from nodeagent.log import Log
 from nodeagent.server.app import Request, Response
 from nodeagent.server.kubelet.splice import splice
+from nodeagent.server.kubelet.stream_limits import StreamLimits
 from nodeagent.server.kubelet.stream_request import Streams
 from nodeagent.server.kubelet.translate import translate
 from nodeagent.server.kubelet.upgrade import Upgraded
@@ -22,7 +23,7 @@ from nodeagent.streaming.upgrading import Agreed
 log = Log("server")
 
 LONGEST: Final = 4 * 3600.0
-"""Seconds that any answer may take; streams that were upgraded have no such end."""
+"""Seconds that any answer may take; streams that were upgraded have limits of their own."""
 _BODY: Final = 10.0
 """Seconds that a client has for the body of a request."""
 SERVER: Final = "nodeagent"
@@ -199,18 +200,19 @@ class Exchange:
         if transport is not None and not transport.is_closing():
             transport.resume_reading()
 
-    async def hand_over(self, upgraded: Upgraded) -> web.StreamResponse:
+    async def hand_over(self, upgraded: Upgraded, limits: StreamLimits) -> web.StreamResponse:
         """Join the client's connection with the runtime's until both have ended."""
         transport = self._raw.transport
         if transport is not None:
-            await splice(transport, upgraded.transport, upgraded.head + upgraded.rest)
+            head = upgraded.head + upgraded.rest
+            await splice(transport, upgraded.transport, head, limits=limits)
         return _Given()
 
     async def translate(
-        self, upgraded: Upgraded, agreed: Agreed, streams: Streams | None
+        self, upgraded: Upgraded, agreed: Agreed, streams: Streams | None, limits: StreamLimits
     ) -> web.StreamResponse:
         """The same for a client whose protocol the runtime need not know."""
         transport = self._raw.transport
         if transport is not None:
-            await translate(transport, upgraded, agreed, streams)
+            await translate(transport, upgraded, agreed, streams, limits)
         return _Given()

@@ -30,6 +30,7 @@ from nodeagent.server.kubelet.log_request import (
 )
 from nodeagent.server.kubelet.log_watch import LogWatch
 from nodeagent.server.kubelet.send_log import LogSender
+from nodeagent.server.kubelet.stream_limits import StreamLimits
 from nodeagent.server.kubelet.stream_request import (
     BadStreamRequestError,
     Streams,
@@ -63,12 +64,14 @@ class DebugHandlers:
         runtime: the container runtime.
         watch: tells when logs change.
         clock: wall time, for the age of log lines.
+        limits: of streams.
     """
 
     pods: Pods
     runtime: RuntimeService
     watch: LogWatch
     clock: Clock
+    limits: StreamLimits
 
     def routes(self) -> list[Route]:
         """What is answered here."""
@@ -206,7 +209,7 @@ class DebugHandlers:
                 return _text(500, f'container not found ("{container}")')
             return await url(pod, container, self.pods.at_runtime(PodUID(pod.metadata.uid)))
 
-        return await _stream(exchange, ask)
+        return await self._stream(exchange, ask)
 
     async def port_forward(self, exchange: Exchange, steps: Sequence[str]) -> Answer:
         """Connections to ports of a pod."""
@@ -226,7 +229,37 @@ class DebugHandlers:
             request = v1.PortForwardRequest(pod_sandbox_id=sandbox.id, port=ports)
             return _Target(await self.runtime.port_forward(request), None)
 
-        return await _stream(exchange, ask)
+        return await self._stream(exchange, ask)
+
+    async def _stream(
+        self, exchange: Exchange, ask: Callable[[], Awaitable[_Target | Response]]
+    ) -> Answer:
+        """Have the runtime's streaming server do what is asked, and join it with the client."""
+        exchange.hold()
+        try:
+            target = await ask()
+            if isinstance(target, Response):
+                return target
+            headers = upgrade_headers(exchange.request)
+            method, agreed = exchange.request.method, to_translate(exchange.request, target.streams)
+            if agreed is not None:
+                method, headers = "POST", spdy_headers(target.streams)
+            async with upgrade(target.url, method, headers) as answer:
+                if isinstance(answer, Declined):
+                    kept = {n: v for n, v in answer.headers.items() if n != "content-type"}
+                    kind = answer.headers.get("content-type", "text/plain")
+                    return Response(answer.status, answer.body, kind, kept)
+                if agreed is not None:
+                    return await exchange.translate(answer, agreed, target.streams, self.limits)
+                return await exchange.hand_over(answer, self.limits)
+        except BadStreamRequestError as error:
+            return _text(400, f"{error}\n")
+        except RpcError as error:
+            return _failed(error)
+        except NoStreamError as error:
+            return _text(502, f"{error}\n")
+        finally:
+            exchange.release()
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         return self.pods.find(namespace, name)
@@ -261,35 +294,6 @@ class _Target:
 
     url: str
     streams: Streams | None
-
-
-async def _stream(exchange: Exchange, ask: Callable[[], Awaitable[_Target | Response]]) -> Answer:
-    """Have the runtime's streaming server do what is asked, and join it with the client."""
-    exchange.hold()
-    try:
-        target = await ask()
-        if isinstance(target, Response):
-            return target
-        headers = upgrade_headers(exchange.request)
-        method, agreed = exchange.request.method, to_translate(exchange.request, target.streams)
-        if agreed is not None:
-            method, headers = "POST", spdy_headers(target.streams)
-        async with upgrade(target.url, method, headers) as answer:
-            if isinstance(answer, Declined):
-                kept = {n: v for n, v in answer.headers.items() if n != "content-type"}
-                kind = answer.headers.get("content-type", "text/plain")
-                return Response(answer.status, answer.body, kind, kept)
-            if agreed is not None:
-                return await exchange.translate(answer, agreed, target.streams)
-            return await exchange.hand_over(answer)
-    except BadStreamRequestError as error:
-        return _text(400, f"{error}\n")
-    except RpcError as error:
-        return _failed(error)
-    except NoStreamError as error:
-        return _text(502, f"{error}\n")
-    finally:
-        exchange.release()
 
 
 def _failed(error: RpcError) -> Response:

@@ -12,20 +12,28 @@ from typing import Final, cast
 
 import anyio
 
+from nodeagent.server.kubelet.stream_limits import Activity, StreamLimits, limited
+
 BUFFER: Final = 256 * 1024
 """Bytes that may wait on each side before the other one is held up."""
+_NO_LIMITS: Final = StreamLimits(idle=0, lifetime=0)
 
 
 class Side(asyncio.Protocol):
     """One end of a splice.
+
+    Args:
+        transport: its connection.
+        activity: is told of what comes in.
 
     Attributes:
         transport: its connection.
         gone: set when the connection is closed.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, activity: Activity) -> None:
         self.transport = transport
+        self._seen = activity.seen
         self.gone = anyio.Event()
         self._peer: Side | None = None
         self._secured = transport.get_extra_info("ssl_object") is not None
@@ -37,6 +45,7 @@ class Side(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass on."""
         assert self._peer is not None
+        self._seen()
         self._peer.transport.write(data)
 
     def pause_writing(self) -> None:
@@ -71,7 +80,11 @@ class Side(asyncio.Protocol):
 
 
 async def splice(
-    client: asyncio.Transport, runtime: asyncio.Transport, to_client: bytes, to_runtime: bytes = b""
+    client: asyncio.Transport,
+    runtime: asyncio.Transport,
+    to_client: bytes,
+    to_runtime: bytes = b"",
+    limits: StreamLimits = _NO_LIMITS,
 ) -> None:
     """Join two connections until both are closed; they are when this returns.
 
@@ -80,8 +93,15 @@ async def splice(
         runtime: reading is paused.
         to_client: is sent before anything else.
         to_runtime: the same for the other side.
+        limits: when they are closed whatever they do.
     """
-    sides = Side(client), Side(runtime)
+    activity = Activity()
+    sides = Side(client, activity), Side(runtime, activity)
+
+    def abort() -> None:
+        for side in sides:
+            side.transport.abort()
+
     before = client.get_protocol()
     for side, other in (sides, sides[::-1]):
         side.join(other)
@@ -97,10 +117,10 @@ async def splice(
             else:
                 sides[0].transport.close()
                 sides[1].transport.close()
-        for side in sides:
-            await side.gone.wait()
+        async with limited(activity, limits, abort):
+            for side in sides:
+                await side.gone.wait()
     finally:
-        for side in sides:
-            side.transport.abort()
+        abort()
         # The HTTP server keeps books about its connections.
         cast(asyncio.Protocol, before).connection_lost(None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 from anyio.abc import ByteStream
 
+from nodeagent.server.kubelet.stream_limits import Activity, StreamLimits, limited
 from nodeagent.server.kubelet.stream_request import Streams
 from nodeagent.streaming.protocols import PORT_FORWARD, SPDY, TUNNEL, V4, V5, VERSION_HEADER, Wanted
 from nodeagent.streaming.upgrading import (
@@ -60,9 +61,11 @@ class TransportStream(ByteStream):
 
     Args:
         transport: reading is paused.
+        activity: is told of what comes in.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, activity: Activity) -> None:
+        self._seen = activity.seen
         loop = asyncio.get_running_loop()
         self._reader = asyncio.StreamReader(limit=_LIMIT, loop=loop)
         protocol = asyncio.StreamReaderProtocol(self._reader, loop=loop)
@@ -80,6 +83,7 @@ class TransportStream(ByteStream):
             raise anyio.BrokenResourceError from error
         if not data:
             raise anyio.EndOfStream
+        self._seen()
         return data
 
     async def send(self, item: bytes) -> None:
@@ -108,7 +112,11 @@ class TransportStream(ByteStream):
 
 
 async def translate(
-    client: asyncio.Transport, upgraded: Upgraded, agreed: Agreed, streams: Streams | None
+    client: asyncio.Transport,
+    upgraded: Upgraded,
+    agreed: Agreed,
+    streams: Streams | None,
+    limits: StreamLimits,
 ) -> None:
     """Join a client with WebSocket and a runtime with SPDY until one of them has gone.
 
@@ -117,15 +125,19 @@ async def translate(
         upgraded: the runtime's connection.
         agreed: what the client is answered.
         streams: of a command; None for ports.
+        limits: when they are closed whatever they do.
     """
+    activity = Activity()
     before = client.get_protocol()
-    there, here = TransportStream(upgraded.transport), TransportStream(client)
+    there, here = TransportStream(upgraded.transport, activity), TransportStream(client, activity)
     try:
-        await here.send(agreed.head)
-        if streams is None:
-            await _ports(here, there, upgraded.rest)
-        else:
-            await _command(here, there, upgraded.rest, streams)
+        with anyio.CancelScope() as scope:
+            async with limited(activity, limits, scope.cancel):
+                await here.send(agreed.head)
+                if streams is None:
+                    await _ports(here, there, upgraded.rest)
+                else:
+                    await _command(here, there, upgraded.rest, streams)
     except _GONE:
         pass
     finally:
