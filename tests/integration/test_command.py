@@ -200,6 +200,7 @@ METRICS = [
     "kubelet_pod_worker_duration_seconds_bucket",
     "kubelet_pod_worker_start_duration_seconds_bucket",
     "kubelet_pod_start_duration_seconds_bucket",
+    "kubelet_pod_start_sli_duration_seconds_bucket",
     "kubelet_pleg_relist_duration_seconds_bucket",
     "kubelet_pleg_relist_interval_seconds_bucket",
     "kubelet_pleg_pod_relist_duration_seconds_bucket",

@@ -127,6 +127,12 @@ class PodMetrics:
             buckets=_START_BUCKETS,
             registry=registry,
         )
+        self.pod_start_sli_duration = Histogram(
+            "kubelet_pod_start_sli_duration_seconds",
+            "Seconds from creating a pod to seeing it run, without pulls and init containers",
+            buckets=_START_BUCKETS,
+            registry=registry,
+        )
         self.status_sync_duration = Histogram(
             "kubelet_pod_status_sync_duration_seconds",
             "Seconds from a change of a pod's status until the API server has it",

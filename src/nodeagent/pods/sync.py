@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as replace_data
 
-import anyio
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
@@ -34,7 +33,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.conditions import restarts_all
 from nodeagent.pods.container_statuses import StatusContext
 from nodeagent.pods.metrics import PodMetrics, count_ends
-from nodeagent.pods.phase import PENDING, RUNNING, TERMINAL
+from nodeagent.pods.phase import PENDING, TERMINAL
 from nodeagent.pods.protocols import (
     EventRecorder,
     NoProbes,
@@ -46,6 +45,7 @@ from nodeagent.pods.protocols import (
     Volumes,
 )
 from nodeagent.pods.rejection import counted_as, rejected
+from nodeagent.pods.start_figures import PullSpan, StartFigures
 from nodeagent.pods.status import DEADLINE_EXCEEDED, NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
 
@@ -78,6 +78,7 @@ class PodSync:
         probes: the pods' probes.
         want_mirror: has the API's copy of a pod made, if it is a static one. Never waits.
         references: learns which objects pods refer to.
+        pulled: when a pod pulled its images.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class PodSync:
         probes: PodProbes | None = None,
         want_mirror: Callable[[Pod], None] = lambda _pod: None,
         references: PodReferences | None = None,
+        pulled: PullSpan = lambda _uid: None,
     ) -> None:
         self._runtime = runtime
         self._start_error = start_error
@@ -125,8 +127,7 @@ class PodSync:
         self._want_mirror = want_mirror
         self._references: PodReferences = references or NoReferences()
         self._born = clock.now()
-        # Loop time at which each pod that does not run yet was first worked on.
-        self._begun: dict[PodUID, float] = {}
+        self._starts = StartFigures(self._metrics, clock, pulled)
         # What keeps pods from the runtime side.
         self._held: dict[PodUID, str] = {}
 
@@ -238,6 +239,7 @@ class PodSync:
         """
         uid = PodUID(pod.metadata.uid)
         self._held.pop(uid, None)
+        self._starts.forget_pod(uid)
         shown = self._generate(pod, status)
         if status_fn is not None:
             shown = status_fn(shown)
@@ -331,15 +333,7 @@ class PodSync:
         if before is not None and before.phase == status.phase:
             return
         self._journal.record("status", f"Phase{status.phase}", uid, status.message or status.reason)
-        if status.phase == PENDING:
-            self._begun.setdefault(uid, anyio.current_time())
-        elif (begun := self._begun.pop(uid, None)) is not None and status.phase == RUNNING:
-            self._metrics.pod_start_duration.observe(anyio.current_time() - begun)
-            created = pod.metadata.creation_timestamp
-            if created is not None and not is_static(pod):
-                # Two machines' clocks: a pod may seem to run before it was made.
-                took = (self._clock.now() - created).total_seconds()
-                self._metrics.pod_start_total_duration.observe(max(took, 0.0))
+        self._starts.new_phase(pod, status)
 
     def _note_deadline(self, pod: Pod, shown: PodStatus) -> None:
         before = self._statuses.get(PodUID(pod.metadata.uid))

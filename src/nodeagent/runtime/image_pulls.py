@@ -87,6 +87,7 @@ class PullQueue:
     _log: Log = field(default_factory=lambda: Log("runtime.images"))
     _pulls: list[_Pull] = field(default_factory=list)
     _notes: dict[tuple[PodUID, str], str] = field(default_factory=dict)
+    _spans: dict[PodUID, tuple[datetime, datetime]] = field(default_factory=dict)
     _tokens: TokenBucket = field(init=False)
     _limiter: PatientLimiter | None = field(init=False)
 
@@ -99,6 +100,14 @@ class PullQueue:
     def note(self, uid: PodUID, container: str) -> str:
         """What a container waits for when its image is taking long; "" when it is not."""
         return self._notes.get((uid, container), "")
+
+    def span(self, uid: PodUID) -> tuple[datetime, datetime] | None:
+        """When a pod asked for its first pull, and when its last one ended; None without any."""
+        return self._spans.get(uid)
+
+    def forget_pod(self, uid: PodUID) -> None:
+        """Drop what is remembered of a pod that is gone."""
+        self._spans.pop(uid, None)
 
     async def run(
         self, pod: Pod, container: str, image: str, pull: Callable[[], Awaitable[None]]
@@ -156,6 +165,8 @@ class PullQueue:
             yield
         finally:
             self._pulls.remove(mine)
+            first, _ = self._spans.get(mine.uid, (mine.asked_wall, mine.asked_wall))
+            self._spans[mine.uid] = (first, self.clock.now())
             if self._notes.pop((mine.uid, mine.container), ""):
                 self.on_note(mine.uid)
 

@@ -13,6 +13,7 @@ from nodeagent.clock import Clock
 from nodeagent.duration import format_duration
 from nodeagent.journal import Journal
 from nodeagent.log import Log
+from nodeagent.model import PodUID
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import Code, RpcError
 from nodeagent.runtime.backoff import BackOff
@@ -337,6 +338,7 @@ class ImageManager:
     def forget_pod(self, uid: str) -> None:
         """Drop all that concerns one pod."""
         self.forget([key for key in self._last_errors if key.startswith(f"{uid}_")])
+        self.pulls.forget_pod(PodUID(uid))
 
     def _say(self, request: ImageRequest, kind: EventType, reason: str, message: str) -> None:
         path = field_path(request.pod, request.container)

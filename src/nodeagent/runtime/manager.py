@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -240,6 +241,10 @@ class RuntimeManager:
             or self._post_starts.note(uid, container)
             or self._troubles.get(uid, "")
         )
+
+    def pull_span(self, uid: PodUID) -> tuple[datetime, datetime] | None:
+        """When a pod asked for its first pull, and when its last one ended; None without any."""
+        return self._images.pulls.span(uid)
 
     def _sandbox_ready(self, uid: PodUID, sandbox: SandboxRuntimeStatus) -> None:
         self._troubles.pop(uid, None)

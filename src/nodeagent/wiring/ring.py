@@ -244,6 +244,7 @@ def build_parts(
         probes=probes,
         want_mirror=telling.mirror,
         references=referred.store,
+        pulled=runtime_manager.pull_span,
     )
     queue = WorkQueue()
     workers = PodWorkers(

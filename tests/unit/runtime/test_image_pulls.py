@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from tests.unit.runtime.fakes import make_pod
 from nodeagent.api import Pod
 from nodeagent.journal import Journal
 from nodeagent.model import PodUID
-from nodeagent.runtime.errors import ContainerStartError
+from nodeagent.runtime.errors import ContainerStartError, Waiting
 from nodeagent.runtime.image_pulls import PullQueue, PullTimes
 from nodeagent.runtime.settings import ImageSettings
 
@@ -157,3 +158,23 @@ async def test_iq7_a_pull_may_have_a_deadline() -> None:
     assert caught.value.reason == "ErrImagePull"
     assert caught.value.message == "the pull did not end within 1h0m0s"
     assert queue.note(SLOW) == ""
+
+
+async def test_the_span_of_a_pods_pulls_reaches_from_the_first_question_to_the_last_end() -> None:
+    queue, began = Queue(), LoopClock().now()
+    uid = PodUID(NEXT.metadata.uid)
+    assert queue.queue.span(uid) is None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(queue.pull, SLOW, 10)
+        await anyio.lowlevel.checkpoint()
+        tasks.start_soon(queue.pull, NEXT, 5)
+    await anyio.sleep(20)
+    with pytest.raises(ContainerStartError):
+        await queue.queue.run(NEXT, "web", "next:2", failing)
+    assert queue.queue.span(uid) == (began, began + timedelta(seconds=35))
+    queue.queue.forget_pod(uid)
+    assert queue.queue.span(uid) is None
+
+
+async def failing() -> None:
+    raise ContainerStartError(Waiting.IMAGE_PULL, "no")
