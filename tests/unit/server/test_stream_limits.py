@@ -79,7 +79,7 @@ async def to_its_end(stream: ByteStream) -> int:
             return size
 
 
-async def test_hs13_a_silent_stream_is_closed(tmp_path: Path) -> None:
+async def test_hs14_a_silent_stream_is_closed(tmp_path: Path) -> None:
     ended = anyio.Event()
 
     async def listen(stream: SocketStream, request: bytes) -> None:
@@ -99,7 +99,7 @@ async def test_hs13_a_silent_stream_is_closed(tmp_path: Path) -> None:
         await ended.wait()
 
 
-async def test_hs13_what_the_runtime_says_counts_too(tmp_path: Path) -> None:
+async def test_hs14_what_the_runtime_says_counts_too(tmp_path: Path) -> None:
     async def mumble(stream: SocketStream, _head: bytes) -> None:
         await stream.send(SWITCHED)
         for _ in range(5):
@@ -112,7 +112,7 @@ async def test_hs13_what_the_runtime_says_counts_too(tmp_path: Path) -> None:
         assert size + await to_its_end(stream) == 5
 
 
-async def test_hs13_a_client_that_takes_nothing_is_silent(tmp_path: Path) -> None:
+async def test_hs14_a_client_that_takes_nothing_is_silent(tmp_path: Path) -> None:
     ended = anyio.Event()
 
     async def flood(stream: SocketStream, _head: bytes) -> None:
@@ -128,7 +128,7 @@ async def test_hs13_a_client_that_takes_nothing_is_silent(tmp_path: Path) -> Non
         await ended.wait()
 
 
-async def test_hs13_a_translated_stream_is_closed(tmp_path: Path) -> None:
+async def test_hs14_a_translated_stream_is_closed(tmp_path: Path) -> None:
     async with streaming(tmp_path, echo) as (_, stream):
         rest = await switched(stream, "GET", PORTS)
         tunnel = Tunnel(WebSocket(stream, client=True, rest=rest))
@@ -142,7 +142,7 @@ async def test_hs13_a_translated_stream_is_closed(tmp_path: Path) -> None:
         assert IDLE <= anyio.current_time() - spoken < 2 * IDLE
 
 
-async def test_hs14_no_stream_lasts_for_ever(tmp_path: Path) -> None:
+async def test_hs15_no_stream_lasts_for_ever(tmp_path: Path) -> None:
     async with streaming(tmp_path, echo) as (_, stream):
         await switched(stream)
         began, rounds = anyio.current_time(), 0
@@ -158,7 +158,7 @@ async def test_hs14_no_stream_lasts_for_ever(tmp_path: Path) -> None:
         assert 10 * IDLE <= anyio.current_time() - began < 12 * IDLE
 
 
-async def test_hs14_nothing_ends_without_limits(tmp_path: Path) -> None:
+async def test_hs15_nothing_ends_without_limits(tmp_path: Path) -> None:
     never = StreamLimits(idle=0, lifetime=0)
     async with streaming(tmp_path, echo, never) as (_, stream):
         await switched(stream)
@@ -167,7 +167,7 @@ async def test_hs14_nothing_ends_without_limits(tmp_path: Path) -> None:
         assert await stream.receive() == b"x"
 
 
-def test_hs13_the_limits_are_settings(tmp_path: Path) -> None:
+def test_hs14_the_limits_are_settings(tmp_path: Path) -> None:
     assert AgentConfig().streaming_connection_idle_timeout == 4 * 3600
     assert AgentConfig().streaming_connection_lifetime == 24 * 3600
     kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -14,7 +14,7 @@ from tests.unit.server.api_lab import Lab, api_lab, head, streaming_server
 from nodeagent.proto.runtime import v1
 from nodeagent.streaming.channels import SpdyChannels
 from nodeagent.streaming.messages import MessageReader, closing, message
-from nodeagent.streaming.protocols import TUNNEL, V4, V5, Channel, Outcome, Wanted
+from nodeagent.streaming.protocols import TUNNEL, V3, V4, V5, Channel, Outcome, Wanted
 from nodeagent.streaming.websocket import Tunnel, WebSocket
 from nodeagent.testing import make_container, make_pod
 
@@ -45,7 +45,8 @@ async def with_pod(tmp_path: Path) -> AsyncIterator[Lab]:
 
 
 async def upgraded(stream: ByteStream, path: str, protocol: str) -> tuple[str, WebSocket]:
-    await stream.send(head("GET", path, "admin", {**SOCKET, "Sec-WebSocket-Protocol": protocol}))
+    offered = {"Sec-WebSocket-Protocol": protocol} if protocol else {}
+    await stream.send(head("GET", path, "admin", {**SOCKET, **offered}))
     got = b""
     while b"\r\n\r\n" not in got:
         got += await stream.receive()
@@ -130,6 +131,85 @@ async def test_hs11_a_runtime_that_declines_is_quoted(tmp_path: Path) -> None:
         lab.runtime.url = url
         answer, _ = await upgraded(stream, EXEC, V5)
         assert answer.startswith("HTTP/1.1 404 ")
+
+
+SAID = {Channel.STDOUT: b"out" * 50_000, Channel.ERROR: b"the end"}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "version"),
+    [
+        (V4, V4),
+        ("v4.base64.channel.k8s.io", V4),
+        ("channel.k8s.io", V3),
+        ("base64.channel.k8s.io", V3),
+        ("", V3),
+    ],
+)
+async def test_hs13_older_versions_are_translated_when_they_are_declined(
+    protocol: str, version: str, tmp_path: Path
+) -> None:
+    asked: list[bytes] = []
+    heard = b""
+
+    async def only_spdy(stream: SocketStream, request: bytes) -> None:
+        nonlocal heard
+        asked.append(request)
+        if b"upgrade: spdy/3.1" not in request.lower():
+            await stream.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nspdy")
+            return
+        await stream.send(switched(version))
+        channels = SpdyChannels(stream, version)
+        await channels.accept(WANTED.channels(version))
+        while not heard.endswith(b"done"):
+            said = await channels.receive()
+            assert said is not None
+            heard += said.data
+        for channel, data in SAID.items():
+            await channels.send(channel, data)
+            await channels.end(channel)
+        await channels.close()
+
+    async with (
+        streaming_server(only_spdy) as url,
+        with_pod(tmp_path) as lab,
+        lab.connected() as stream,
+    ):
+        lab.runtime.url = url
+        answer, socket = await upgraded(stream, EXEC, protocol)
+        assert answer.startswith("HTTP/1.1 101 ")
+        data = bytes(range(256)) * 2000 + b"done"
+        encoded = "base64" in protocol
+        for some in (data[:300_000], data[300_000:]):
+            await socket.send(message(protocol, 0, some), text=encoded)
+        reader, got = MessageReader(protocol), {1: b"", 3: b""}
+        while (found := await socket.receive()) is not None:
+            if part := reader.read(*found):
+                got[part.channel] += part.data
+    assert heard == data
+    assert got == SAID
+    assert len(asked) == 2
+    assert f"x-stream-protocol-version: {version}\r\n".encode() in asked[1].lower()
+    assert [type(one) for one in lab.runtime.requests] == [v1.ExecRequest, v1.ExecRequest]
+
+
+@pytest.mark.parametrize(("status", "times"), [(403, 2), (404, 1), (500, 1)])
+async def test_hs13_a_runtime_that_declines_all_is_quoted(
+    status: int, times: int, tmp_path: Path
+) -> None:
+    asked: list[bytes] = []
+
+    async def decline(stream: SocketStream, request: bytes) -> None:
+        asked.append(request)
+        text = f"no {len(asked)}"
+        head = f"HTTP/1.1 {status} No\r\nContent-Length: {len(text)}\r\n\r\n{text}"
+        await stream.send(head.encode())
+
+    async with streaming_server(decline) as url, with_pod(tmp_path) as lab:
+        lab.runtime.url = url
+        got = await lab.ask(EXEC, headers={**SOCKET, "Sec-WebSocket-Protocol": V4})
+        assert (got.status, got.text) == (status, "no 1")
+    assert len(asked) == times
 
 
 async def test_hs12_a_tunnel_is_unpacked(tmp_path: Path) -> None:

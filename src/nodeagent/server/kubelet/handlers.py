@@ -237,21 +237,7 @@ class DebugHandlers:
         """Have the runtime's streaming server do what is asked, and join it with the client."""
         exchange.hold()
         try:
-            target = await ask()
-            if isinstance(target, Response):
-                return target
-            headers = upgrade_headers(exchange.request)
-            method, agreed = exchange.request.method, to_translate(exchange.request, target.streams)
-            if agreed is not None:
-                method, headers = "POST", spdy_headers(target.streams)
-            async with upgrade(target.url, method, headers) as answer:
-                if isinstance(answer, Declined):
-                    kept = {n: v for n, v in answer.headers.items() if n != "content-type"}
-                    kind = answer.headers.get("content-type", "text/plain")
-                    return Response(answer.status, answer.body, kind, kept)
-                if agreed is not None:
-                    return await exchange.translate(answer, agreed, target.streams, self.limits)
-                return await exchange.hand_over(answer, self.limits)
+            return await self._joined(exchange, ask)
         except BadStreamRequestError as error:
             return _text(400, f"{error}\n")
         except RpcError as error:
@@ -260,6 +246,32 @@ class DebugHandlers:
             return _text(502, f"{error}\n")
         finally:
             exchange.release()
+
+    async def _joined(
+        self, exchange: Exchange, ask: Callable[[], Awaitable[_Target | Response]]
+    ) -> Answer:
+        request, declined = exchange.request, None
+        target = await ask()
+        if isinstance(target, Response):
+            return target
+        headers = upgrade_headers(request)
+        agreed = to_translate(request, target.streams)
+        if agreed is None:
+            async with upgrade(target.url, request.method, headers) as answer:
+                if not isinstance(answer, Declined):
+                    return await exchange.hand_over(answer, self.limits)
+            declined = answer
+            agreed = to_translate(request, target.streams, declined.status)
+            if agreed is None:
+                return _quoted(declined)
+            target = await ask()  # an address is good for one request
+            if isinstance(target, Response):
+                return target
+        headers = spdy_headers(agreed, target.streams)
+        async with upgrade(target.url, "POST", headers) as answer:
+            if isinstance(answer, Declined):
+                return _quoted(declined or answer)
+            return await exchange.translate(answer, agreed, target.streams, self.limits)
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         return self.pods.find(namespace, name)
@@ -294,6 +306,13 @@ class _Target:
 
     url: str
     streams: Streams | None
+
+
+def _quoted(answer: Declined) -> Response:
+    """The runtime's own words."""
+    kept = {name: value for name, value in answer.headers.items() if name != "content-type"}
+    kind = answer.headers.get("content-type", "text/plain")
+    return Response(answer.status, answer.body, kind, kept)
 
 
 def _failed(error: RpcError) -> Response:

@@ -14,7 +14,17 @@ from anyio.abc import ByteStream
 
 from nodeagent.server.kubelet.stream_limits import Activity, StreamLimits, limited
 from nodeagent.server.kubelet.stream_request import Streams
-from nodeagent.streaming.protocols import PORT_FORWARD, SPDY, TUNNEL, V4, V5, VERSION_HEADER, Wanted
+from nodeagent.streaming.protocols import (
+    BASE64,
+    PORT_FORWARD,
+    SPDY,
+    TUNNEL,
+    V3,
+    V4,
+    V5,
+    VERSION_HEADER,
+    Wanted,
+)
 from nodeagent.streaming.upgrading import (
     Agreed,
     Asked,
@@ -31,29 +41,43 @@ if TYPE_CHECKING:
 _LIMIT: Final = 128 * 1024
 _FAREWELL: Final = 30.0
 """Seconds that a client has to take the last bytes."""
+_UNKNOWN_PROTOCOL: Final = (400, 403, 405, 426, 501)
+"""What servers answer that do not know a protocol."""
 _GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
-def to_translate(request: Request, streams: Streams | None) -> Agreed | None:
-    """What the client is answered when its protocol is one that runtimes need not know.
+def to_translate(request: Request, streams: Streams | None, declined: int = 0) -> Agreed | None:
+    """What the client is answered when its protocol is to be translated; None when it is not.
+
+    Those that no runtime need know are translated at once, the others for a runtime that has
+    declined them.
 
     Args:
         request: of the client.
         streams: of a command; None for ports.
+        declined: what the runtime has answered to this protocol; 0 when it was not asked.
     """
     asked = Asked(request.method, "", {}, request.headers, b"")
     try:
         agreed = command_upgrade(asked) if streams is not None else port_upgrade(asked)
     except UpgradeError:
         return None  # the runtime finds the words for it
-    wanted = V5 if streams is not None else TUNNEL
-    return agreed if agreed.websocket and agreed.protocol == wanted else None
+    if not agreed.websocket:
+        return None
+    if agreed.protocol == (V5 if streams is not None else TUNNEL):
+        return agreed
+    return agreed if streams is not None and declined in _UNKNOWN_PROTOCOL else None
 
 
-def spdy_headers(streams: Streams | None) -> dict[str, str]:
+def spdy_headers(agreed: Agreed, streams: Streams | None) -> dict[str, str]:
     """With what the runtime is asked in place of the client's headers."""
-    version = V4 if streams is not None else PORT_FORWARD
+    version = PORT_FORWARD if streams is None else _command_version(agreed.protocol)
     return {"connection": "Upgrade", "upgrade": SPDY, VERSION_HEADER: version}
+
+
+def _command_version(protocol: str) -> str:
+    """The version of SPDY whose channel for errors says the same as the client's."""
+    return V4 if protocol in (V5, V4, BASE64[0]) else V3
 
 
 class TransportStream(ByteStream):
@@ -137,7 +161,7 @@ async def translate(
                 if streams is None:
                     await _ports(here, there, upgraded.rest)
                 else:
-                    await _command(here, there, upgraded.rest, streams)
+                    await _command(here, there, upgraded.rest, agreed.protocol, streams)
     except _GONE:
         pass
     finally:
@@ -149,15 +173,15 @@ async def translate(
 
 
 async def _command(
-    here: TransportStream, there: TransportStream, rest: bytes, streams: Streams
+    here: TransportStream, there: TransportStream, rest: bytes, protocol: str, streams: Streams
 ) -> None:
     from nodeagent.streaming.channels import ChannelsError, SpdyChannels, WebSocketChannels
     from nodeagent.streaming.websocket import WebSocket
 
     wanted = Wanted(streams.stdin, streams.stdout, streams.stderr, streams.tty)
     names = wanted.channels(V4)
-    runtime = SpdyChannels(there, V4, client=True, rest=rest)
-    client = WebSocketChannels(WebSocket(here), V5, names)
+    runtime = SpdyChannels(there, _command_version(protocol), client=True, rest=rest)
+    client = WebSocketChannels(WebSocket(here), protocol, names)
     try:
         await runtime.open(names)
         await client.greet()
