@@ -236,18 +236,14 @@ def _plan_regular(
     latest = status.latest(name)
     if ran_already(pod, container, latest, ran_before):
         return False
-    if latest is None:
-        if should_restart(pod, container, None):
-            plan.starts.add(name)
-        return False
-    if latest.state is ContainerState.RUNNING:
+    if latest is not None and latest.state is ContainerState.RUNNING:
         return _plan_running(plan, pod, container, latest, probes)
-    if latest.state is ContainerState.UNKNOWN:
+    if not should_restart(pod, container, latest):
+        return False
+    if latest is not None and latest.state is ContainerState.UNKNOWN:
         message = 'Container is in "unknown" state, try killing it before restart'
         plan.kills.append(ContainerToKill(latest.id, name, message, KillReason.UNKNOWN))
-        plan.starts.add(name)
-    elif latest.state is ContainerState.CREATED or should_restart(pod, container, latest):
-        plan.starts.add(name)
+    plan.starts.add(name)
     return False
 
 

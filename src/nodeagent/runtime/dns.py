@@ -145,7 +145,9 @@ def _cluster(
     namespace: str, host: ResolverSettings, servers: tuple[str, ...], domain: str
 ) -> ResolverSettings:
     own = (f"{namespace}.svc.{domain}", f"svc.{domain}", domain) if domain else ()
-    return ResolverSettings(servers, tuple(dict.fromkeys((*own, *host.searches))), ("ndots:5",))
+    # The root alone keeps a resolver from looking for a domain; here there are some.
+    searches = dict.fromkeys((*own, *(s for s in host.searches if s != ".")))
+    return ResolverSettings(servers, tuple(searches), ("ndots:5",))
 
 
 def _with_own(pod: Pod, base: ResolverSettings) -> ResolverSettings:

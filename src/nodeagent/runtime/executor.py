@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 import anyio
+from anyio import to_thread
 
 from nodeagent.api import Container, Pod
 from nodeagent.duration import format_duration
@@ -25,9 +26,10 @@ from nodeagent.runtime.backoff import CrashBackOff, CrashWait
 from nodeagent.runtime.context import RuntimeContext
 from nodeagent.runtime.errors import ContainerStartError, SyncReason, Waiting, describe
 from nodeagent.runtime.images import EnsuredImage
+from nodeagent.runtime.logs import container_log, remove_container_logs, unlink_log
 from nodeagent.runtime.names import PodNames, find_container
 from nodeagent.runtime.reasons import ReasonCache
-from nodeagent.runtime.sandboxes import ReadySandbox, SandboxMaker
+from nodeagent.runtime.sandboxes import ReadySandbox, SandboxLookError, SandboxMaker
 from nodeagent.runtime.start_request import StartRequest
 from nodeagent.runtime.starting import ContainerStarter
 from nodeagent.runtime.stopping import Stopper, Victim, hook_address
@@ -169,15 +171,32 @@ class PodExecutor:
             self._back_off.keep_exit(self._names, name, self._status, anyio.current_time())
 
     async def _prune_init(self, *, everything: bool) -> None:
-        """Keep the newest instance of each init container, or none for a new sandbox."""
+        """Keep the newest dead instance of each init container, or none of any for a new sandbox.
+
+        What cannot be removed is in nobody's way: it goes the next time.
+        """
         for container in self._pod.spec.init_containers:
-            dead = [
+            found = [
                 record
                 for record in self._status.containers
-                if record.name == container.name and _is_dead(record)
+                if record.name == container.name and (everything or _is_dead(record))
             ]
-            for record in dead if everything else dead[1:]:
-                await self._remove(record.id, record.name)
+            for record in found if everything else found[1:]:
+                try:
+                    await self._remove_with_log(record)
+                except (SyncError, OSError) as error:
+                    self._context.note(
+                        "InitContainerNotRemoved", self._uid, str(error), container=record.name
+                    )
+
+    async def _remove_with_log(self, record: ContainerRuntimeStatus) -> None:
+        settings, names = self._context.settings, self._names
+        log = container_log(settings.pod_logs_dir, names, record.name, record.attempt)
+        await to_thread.run_sync(remove_container_logs, log)
+        await to_thread.run_sync(
+            unlink_log, settings.container_logs_dir, names, record.name, record.id
+        )
+        await self._remove(record.id, record.name)
 
     async def _remove(self, container_id: str, name: str) -> None:
         self._did_something = True
@@ -202,8 +221,9 @@ class PodExecutor:
         except SyncError as error:
             if self._pod.metadata.deletion_timestamp is not None:
                 return None
-            message = f"Failed to create pod sandbox: {error}"
-            self._context.say(self._pod, "Warning", "FailedCreatePodSandBox", message)
+            if not isinstance(error, SandboxLookError):
+                message = f"Failed to create pod sandbox: {error}"
+                self._context.say(self._pod, "Warning", "FailedCreatePodSandBox", message)
             raise
         self._context.on_sandbox(self._uid, sandbox.seen(self._pod))
         return sandbox

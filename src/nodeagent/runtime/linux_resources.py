@@ -171,7 +171,7 @@ def _pod_level_surplus(pod: Pod) -> int:
         return 0
     asked = aggregate(pod.spec, "requests").get("memory", Quantity(0)).value()
     surplus = level.requests["memory"].value() - asked
-    count = len(pod.spec.containers) + sum(is_sidecar(c) for c in pod.spec.init_containers)
+    count = len(pod.spec.containers) + len(pod.spec.init_containers)
     return surplus // count if surplus > 0 and count else 0
 
 

@@ -135,14 +135,18 @@ def build_mounts(
     ]
     taken = {mount.container_path for mount in mounts}
     if files.etc_hosts is not None and ETC_HOSTS not in taken:
-        mounts.append(v1.Mount(container_path=ETC_HOSTS, host_path=str(files.etc_hosts)))
+        mounts.append(_managed(ETC_HOSTS, files.etc_hosts))
     if files.termination_log is not None:
-        path = container.termination_message_path
-        mounts.append(v1.Mount(container_path=path, host_path=str(files.termination_log)))
+        mounts.append(_managed(container.termination_message_path, files.termination_log))
     if userns is not None:
         for one in mounts:
             one.uid_mappings, one.gid_mappings = userns.uids, userns.gids
     return mounts
+
+
+def _managed(container_path: str, host_path: Path) -> v1.Mount:
+    # It lies among the agent's files: with SELinux the container may touch it only once relabelled.
+    return v1.Mount(container_path=container_path, host_path=str(host_path), selinux_relabel=True)
 
 
 def _volume_mount(

@@ -42,11 +42,7 @@ class PodHostname:
 
 
 def pod_hostname(pod: Pod, cluster_domain: str) -> PodHostname:
-    """The pod's host name and domain.
-
-    Raises:
-        SyncError: the fully qualified name that the pod wants as host name is too long.
-    """
+    """The pod's host name and domain."""
     spec = pod.spec
     if spec.hostname_override:
         return PodHostname(spec.hostname_override, "", in_kernel=spec.hostname_override)
@@ -56,12 +52,23 @@ def pod_hostname(pod: Pod, cluster_domain: str) -> PodHostname:
         parts = (spec.subdomain, pod.metadata.namespace, "svc", cluster_domain)
         domain = ".".join(part for part in parts if part)
     if spec.set_hostname_as_fqdn and domain:
-        full = f"{hostname}.{domain}"
-        if len(full) > _MAX_FQDN:
-            message = f"host name {full} is {len(full)} characters long, {_MAX_FQDN} are allowed"
-            raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
-        return PodHostname(hostname, domain, in_kernel=full)
+        return PodHostname(hostname, domain, in_kernel=f"{hostname}.{domain}")
     return PodHostname(hostname, domain, in_kernel=hostname)
+
+
+def _sandbox_hostname(pod: Pod, cluster_domain: str) -> str:
+    """What the kernel is told; "" on the node's network.
+
+    Raises:
+        SyncError: the fully qualified name that the pod wants as host name is too long.
+    """
+    if pod.spec.host_network:
+        return ""
+    name = pod_hostname(pod, cluster_domain).in_kernel
+    if len(name) > _MAX_FQDN:
+        message = f"host name {name} is {len(name)} characters long, {_MAX_FQDN} are allowed"
+        raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
+    return name
 
 
 def port_mappings(container: Container) -> Iterator[v1.PortMapping]:
@@ -106,7 +113,7 @@ def build_sandbox_config(
         SyncError: the pod cannot have a sandbox as its spec stands.
     """
     names = PodNames.of(pod)
-    hostname = "" if pod.spec.host_network else pod_hostname(pod, settings.cluster_domain).in_kernel
+    hostname = _sandbox_hostname(pod, settings.cluster_domain)
     if trouble := forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls):
         raise SyncError(trouble, reason=SyncReason.CREATE_SANDBOX)
     sysctls = pod.spec.security_context.sysctls if pod.spec.security_context else ()

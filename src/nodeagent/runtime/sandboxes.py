@@ -72,6 +72,10 @@ class ReadySandbox:
         )
 
 
+class SandboxLookError(SyncError):
+    """A sandbox was made, and the runtime does not say what came of it; an event has said so."""
+
+
 def network_ips(network: v1.PodSandboxNetworkStatus | None) -> tuple[str, ...]:
     """The addresses of a sandbox; none when the first one makes no sense."""
     if network is None or not _is_ip(network.ip):
@@ -284,7 +288,7 @@ class SandboxMaker:
         except RpcError as error:
             message = f"Unable to get pod sandbox status: {describe(error)}"
             self._context.say(pod, "Warning", "FailedPodSandBoxStatus", message)
-            raise SyncError(message, reason=SyncReason.CREATE_SANDBOX) from error
+            raise SandboxLookError(message, reason=SyncReason.CREATE_SANDBOX) from error
         if reply.status is None:
             return ReadySandbox(sandbox, config, ())
         attempt = config.metadata.attempt if config.metadata is not None else 0

@@ -179,9 +179,12 @@ def _set_user(
         context.run_as_user = v1.Int64Value(value=wanted)
     elif uid is not None:
         context.run_as_user = v1.Int64Value(value=uid)
-    else:
-        # Nobody said anything: the runtime takes its own default, which is root.
+    elif name or context.run_as_group is None:
+        # Where nobody said anything the runtime takes its own default, which is root.
         context.run_as_username = name
+    else:
+        # Runtimes refuse a group without a user.
+        context.run_as_user = v1.Int64Value(value=0)
 
 
 def image_user(image: v1.Image | None) -> tuple[int | None, str]:

@@ -219,13 +219,14 @@ class Oracle:
             return False, None, False
         if latest is None:
             return not self.deleted, None, False
+        if latest.state is not RUNNING and self.deleted:
+            return False, None, False
         if latest.state is CREATED:
             return True, None, False
         if latest.state is UNKNOWN:
             return True, (latest.id, "Unknown"), False
         if latest.state is EXITED:
-            again = not self.deleted and self.may_rerun(container, latest.exit_code)
-            return again, None, False
+            return self.may_rerun(container, latest.exit_code), None, False
         if latest.hash != container_hash(container.name, container.image):
             return True, (latest.id, ""), False
         again = self.policy(container) != "Never"

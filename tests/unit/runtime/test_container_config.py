@@ -172,12 +172,9 @@ def test_volumes_come_first_then_the_hosts_file_then_the_termination_log() -> No
         termination_message_path="/dev/termination-log",
     )
     files = ManagedFiles(Path("/pods/etc-hosts"), Path("/pods/log"))
-    assert [m.container_path for m in build_mounts(container, MOUNTS, files)] == [
-        "/b",
-        "/a",
-        "/etc/hosts",
-        "/dev/termination-log",
-    ]
+    made = build_mounts(container, MOUNTS, files)
+    assert [m.container_path for m in made] == ["/b", "/a", "/etc/hosts", "/dev/termination-log"]
+    assert [m.selinux_relabel for m in made] == [False, False, True, True]
 
 
 def test_a_pod_that_mounts_its_own_hosts_file_keeps_it() -> None:

@@ -71,6 +71,21 @@ def test_the_container_says_the_user_else_the_pod_else_the_image(
     assert (found.run_as_user, found.run_as_username) == (user(uid), name)
 
 
+@pytest.mark.parametrize("level", ["own", "shared"])
+def test_a_group_never_stands_without_a_user(level: str) -> None:
+    """Runtimes refuse it, and an image that names no user means root."""
+    own = SecurityContext(run_as_group=7) if level == "own" else None
+    shared = PodSecurityContext(run_as_group=7) if level == "shared" else None
+    for image, uid, name in (
+        (BARE_IMAGE, 0, ""),
+        (USER_IMAGE, 1000, ""),
+        (NAMED_IMAGE, None, "nobody"),
+    ):
+        found = build(own, shared, image)
+        assert (found.run_as_user, found.run_as_username) == (user(uid), name)
+        assert found.run_as_group == v1.Int64Value(value=7)
+
+
 WHERE = '(pod: "web_default(uid-1)", container: web)'
 BREAKS = f"container's runAsUser breaks non-root policy {WHERE}"
 AS_ROOT = f"container has runAsNonRoot and image will run as root {WHERE}"

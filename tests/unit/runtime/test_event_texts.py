@@ -159,6 +159,7 @@ async def test_ev51_a_sandbox_that_cannot_be_looked_at(
     assert events.last("FailedPodSandBoxStatus") == Event(
         "Warning", "FailedPodSandBoxStatus", text, ""
     )
+    assert "FailedCreatePodSandBox" not in events.reasons
 
 
 async def test_ev54_what_does_not_fit_into_the_resolver_file(

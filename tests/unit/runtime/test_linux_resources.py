@@ -243,7 +243,11 @@ def test_a_sidecar_scores_no_higher_than_the_smallest_regular_container() -> Non
 def test_a_pod_level_request_is_shared_out() -> None:
     one, two = container({"memory": "1000000000"}), container(name="b")
     pod = make_pod(one, two, resources=needs({"memory": "3000000000"}))
-    assert oom_score_adj(pod, two, CAPACITY) == pytest.approx(875, abs=1)
+    assert oom_score_adj(pod, two, CAPACITY) == 875
+    plain = (container(name="i1"), container(name="i2"))
+    with_init = make_pod(one, two, init_containers=plain, resources=pod.spec.resources)
+    # (3e9 - 1e9) / 4 for each of the four
+    assert oom_score_adj(with_init, two, CAPACITY) == 938
 
 
 def test_the_host_is_read_from_proc_and_sys(tmp_path: Path) -> None:

@@ -50,6 +50,11 @@ def test_without_cluster_dns_the_nodes_settings_are_used_with_a_warning(policy: 
     assert dns((), dns_policy=policy) == (HOST, ["MissingClusterDNS"])
 
 
+def test_a_node_without_a_resolver_file_adds_no_search_domain_to_the_clusters() -> None:
+    settings, _ = pod_dns(make_pod(), no_resolver(()), CLUSTER, "cluster.local")
+    assert settings.searches == CLUSTER_SETTINGS.searches[:3]
+
+
 def test_the_pods_own_settings_are_added() -> None:
     own = PodDNSConfig(
         nameservers=("10.1.1.1", "1.1.1.1"),
@@ -90,6 +95,7 @@ def test_a_resolver_file_is_read_as_the_resolver_does() -> None:
 # comment
 nameserver 10.0.0.1
 nameserver 10.0.0.2  # trailing
+nameserver
 search old.example
 domain ignored.example
 search a.example. b.example .

@@ -298,6 +298,52 @@ async def test_older_instances_of_init_containers_are_removed(
     assert runtime.attempts("i1") == [1, 2]
 
 
+async def test_logs_of_removed_init_containers_go_with_them(
+    runtime: FakeRuntime, manager: RuntimeManager, tmp_path: Path
+) -> None:
+    """docs/behaviour/runtime.md, "Order of execution"."""
+    pod = make_pod(init_containers=(make_container("i1"),))
+    logs = tmp_path / f"logs/default_web_{UID}/i1"
+    for attempt in range(3):
+        await manager.sync_pod(pod, await runtime.status(), {})
+        for name in (f"{attempt}.log", f"{attempt}.log.20300101-000000.gz"):
+            (logs / name).touch()
+        runtime.exit("i1", 1)
+        manager.observe_exits(await runtime.status())
+        await anyio.sleep(400)
+    assert {path.name.partition(".")[0] for path in logs.iterdir()} == {"1", "2"}
+
+
+async def test_a_new_sandbox_begins_without_init_containers_of_the_old_one(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    """docs/behaviour/runtime.md, "Order of execution": also those that ran until now."""
+    side = make_container("side", restart_policy="Always")
+    pod = make_pod(init_containers=(side,))
+    await manager.sync_pod(pod, await runtime.status(), {})
+    runtime.sandboxes["s1"].state = NOT_READY
+    assert runtime.newest("side").state is RUNNING
+    await manager.sync_pod(pod, await runtime.status(), {})
+    assert runtime.attempts("side") == [1]
+
+
+async def test_an_init_container_that_cannot_be_removed_is_in_nobodys_way(
+    runtime: FakeRuntime, manager: RuntimeManager, journal: Journal
+) -> None:
+    """docs/behaviour/runtime.md, "Order of execution"."""
+    pod = make_pod(init_containers=(make_container("i1"),))
+    await manager.sync_pod(pod, await runtime.status(), {})
+    runtime.exit("i1", 0)
+    runtime.sandboxes["s1"].state = NOT_READY
+    runtime.fail("remove_container", Internal("it is busy"))
+    result = await manager.sync_pod(pod, await runtime.status(), {})
+    assert result.error() is None
+    assert result.started == ("i1",)
+    assert runtime.attempts("i1") == [0, 1]
+    told = [r.why for r in journal.select(UID) if r.what == "InitContainerNotRemoved"]
+    assert told == ["container i1: it is busy"]
+
+
 async def test_restarting_all_containers_removes_them_first(
     runtime: FakeRuntime, manager: RuntimeManager
 ) -> None:

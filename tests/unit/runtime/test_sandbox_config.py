@@ -107,10 +107,14 @@ def test_the_kernel_is_told_the_full_name_only_when_the_pod_wants_it() -> None:
 
 
 def test_a_fully_qualified_host_name_must_fit() -> None:
-    pod = make_pod(name="a" * 60, subdomain="sub", set_hostname_as_fqdn=True)
-    with pytest.raises(SyncError, match="64 are allowed") as caught:
-        pod_hostname(pod, "cluster.local")
+    wish: dict[str, Any] = {"subdomain": "sub", "set_hostname_as_fqdn": True}
+    fits = "a" * (64 - len(".sub.default.svc"))
+    assert len(build(make_pod(name=fits, **wish)).hostname) == 64
+    with pytest.raises(SyncError, match="65 characters long, 64 are allowed") as caught:
+        build(make_pod(name=f"{fits}a", **wish))
     assert caught.value.reason == "CreatePodSandboxError"
+    on_the_node = make_pod(name=f"{fits}a", host_network=True, **wish)
+    assert build(on_the_node).hostname == ""
 
 
 def test_a_pod_on_the_nodes_network_has_no_host_name_of_its_own() -> None:
