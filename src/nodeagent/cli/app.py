@@ -12,6 +12,7 @@ from nodeagent.cli.bench import bench
 from nodeagent.cli.config_command import config
 from nodeagent.cli.embedded import embedded_runtime
 from nodeagent.cli.gc import gc
+from nodeagent.cli.plan import plan
 from nodeagent.cli.run import describe, run
 from nodeagent.cli.validate import validate
 from nodeagent.config import ConfigError
@@ -31,6 +32,7 @@ cli.add_command(bench)
 cli.add_command(gc)
 cli.add_command(config)
 cli.add_command(validate)
+cli.add_command(plan)
 
 
 def main(args: list[str] | None = None) -> None:
