@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import anyio
@@ -15,6 +16,7 @@ from nodeagent.api.node import Node
 from nodeagent.api.storage import CSINode
 from nodeagent.csi.client import NodeInfo
 from nodeagent.csi.node_objects import (
+    TopologyError,
     belongs_to,
     new_csi_node,
     node_patch,
@@ -24,7 +26,7 @@ from nodeagent.csi.node_objects import (
 )
 from nodeagent.journal import Journal
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.errors import ApiError, KubeError
+from nodeagent.kube.errors import ApiError, KubeError, is_away
 from nodeagent.kube.paths import CSI_NODES, csi_node
 from nodeagent.kube.paths import node as node_path
 from nodeagent.log import Log
@@ -62,6 +64,7 @@ class NodeStorage:
         self._woken = anyio.Event()
         self._ready = False
         self._began: float | None = None
+        self._owed: dict[str, NodeInfo] = {}
 
     @property
     def error(self) -> str:
@@ -75,44 +78,62 @@ class NodeStorage:
         self._woken.set()
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Make the CSINode; then there is nothing more to do until a driver comes."""
+        """Make the CSINode, and show the drivers that came while nobody could be told."""
         task_status.started()
         self._began = anyio.current_time()
         wait, said = _FIRST_START, ""
-        while not self._ready:
+        while True:
+            self._woken = anyio.Event()
             try:
                 async with self._lock:
-                    await self._csi_node(await self._node())
+                    await self._catch_up()
             except KubeError as error:
                 if str(error) != said:
                     said = str(error)
                     log.info("csi_node_not_made", cause=said)
                 with anyio.move_on_after(jitter(wait)):
                     await self._woken.wait()
-                self._woken = anyio.Event()
                 wait = min(wait * _START_GROWS, _LONGEST_START)
             else:
-                self._ready = True
-                self._journal.record("csi", "NodeInitialized", node=self._name)
-                self._changed()
-        await anyio.sleep_forever()
+                wait, said = _FIRST_START, ""
+                await self._woken.wait()
+
+    async def _catch_up(self) -> None:
+        if not self._ready:
+            await self._csi_node(await self._node())
+            self._ready = True
+            self._journal.record("csi", "NodeInitialized", node=self._name)
+            self._changed()
+        for driver, info in list(self._owed.items()):
+            try:
+                await self._show(driver, info)
+            except TopologyError as error:
+                log.warning("driver_not_shown", driver=driver, cause=str(error))
+            del self._owed[driver]
 
     async def install(self, driver: str, info: NodeInfo) -> None:
-        """Show a driver.
+        """Show a driver; later, if the API server does not answer now.
 
         Raises:
-            KubeError: the API server does not take it, or does not answer.
+            KubeError: the API server does not take it.
             TopologyError: it contradicts the Node.
         """
-
-        async def once() -> None:
-            node = await self._node()
-            if patch := node_patch(node, driver, info):
-                await self._client.patch(node_path(self._name, "status"), patch, Node)
-            await self._put(node, lambda found: with_driver(found, driver, info))
-
         async with self._lock:
-            await self._with_patience(once)
+            self._owed.pop(driver, None)
+            try:
+                await self._with_patience(partial(self._show, driver, info))
+            except KubeError as error:
+                if not is_away(error):
+                    raise
+                log.info("driver_shown_later", driver=driver, cause=str(error))
+                self._owed[driver] = info
+                self._woken.set()
+
+    async def _show(self, driver: str, info: NodeInfo) -> None:
+        node = await self._node()
+        if patch := node_patch(node, driver, info):
+            await self._client.patch(node_path(self._name, "status"), patch, Node)
+        await self._put(node, lambda found: with_driver(found, driver, info))
 
     async def uninstall(self, driver: str) -> None:
         """Show it no longer.
@@ -128,15 +149,16 @@ class NodeStorage:
                 await self._client.patch(node_path(self._name, "status"), patch, Node)
 
         async with self._lock:
+            self._owed.pop(driver, None)
             await self._with_patience(once)
 
     async def _with_patience(self, once: Callable[[], Awaitable[None]]) -> None:
-        wait = _FIRST_WAIT
+        wait, patience = _FIRST_WAIT, anyio.current_time() + _PATIENCE
         for left in reversed(range(_TRIES)):
             try:
                 await once()
-            except KubeError:
-                if not left:
+            except KubeError as error:
+                if not left or (is_away(error) and anyio.current_time() >= patience):
                     raise
             else:
                 return

@@ -77,5 +77,10 @@ def may_be_of_connection(error: KubeError) -> bool:
     return not (isinstance(error, ApiError) and 400 <= error.status < 500)
 
 
+def is_away(error: KubeError) -> bool:
+    """Whether the server, rather than the request, is the trouble: nothing follows from it."""
+    return not isinstance(error, ApiError) or error.status >= 500 or error.too_many_requests
+
+
 class UndecodableError(KubeError):
     """An answer with a good status is not what it should be: HTML, cut-off JSON, another kind."""

@@ -12,7 +12,7 @@ import posixpath
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,11 +141,21 @@ def write_payload(
         # First, as what a killed agent left may be what fills the disk.
         _remove_versions(directory, old)
         old = _publish(directory, files, prepare, clock or SystemClock())
-    tops = {_top(path) for path in files}
-    for top in sorted(tops):
-        _link_top(directory, top)
-    _sweep(directory, tops, old)
+    _link_tops(directory, files, old)
     return changed
+
+
+def has_payload(directory: Path) -> bool:
+    """Whether a directory has content, be it of a killed agent; its names are completed.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    current = _current(directory)
+    if current is None:
+        return False
+    _link_tops(directory, _files_below(directory / current), current)
+    return True
 
 
 def _current(directory: Path) -> str | None:
@@ -222,6 +232,14 @@ def _write(version: Path, path: str, file: ProjectedFile) -> None:
         if file.owner is not None:
             os.fchown(descriptor, file.owner, -1)
         os.fchmod(descriptor, file.mode)
+
+
+def _link_tops(directory: Path, files: Iterable[str], current: str | None) -> None:
+    """Give the content its names, and remove what is of other versions."""
+    tops = {_top(path) for path in files}
+    for top in sorted(tops):
+        _link_top(directory, top)
+    _sweep(directory, tops, current)
 
 
 def _link_top(directory: Path, top: str) -> None:

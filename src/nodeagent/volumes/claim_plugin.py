@@ -79,7 +79,7 @@ class ClaimPlugin:
     async def set_up(self, request: SetUp) -> MountedVolume:
         """Find out what it is, and have it made."""
         claimed = await self._claims.resolve(request.pod, request.volume)
-        self._check_node(claimed.volume)
+        self._check_node(claimed)
         spec = claimed.volume.spec
         if spec.csi is not None:
             return await self._by_driver(request, claimed)
@@ -123,11 +123,13 @@ class ClaimPlugin:
         self._made[request.uid, request.volume.name] = plugin, directory
         return replace(request, directory=directory)
 
-    def _check_node(self, pv: PersistentVolume) -> None:
-        affinity = pv.spec.node_affinity
+    def _check_node(self, claimed: Claimed) -> None:
+        affinity = claimed.volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return
         node = self._node()
+        if node is None and not claimed.fresh:
+            return  # the pod has had it here before
         if node is None:
             text = "this node is not known yet"
             raise VolumeError(text, stage=Stage.AFFINITY, quiet=True)

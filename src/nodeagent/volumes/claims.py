@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from nodeagent.api import Pod, Volume
 from nodeagent.api.storage import PersistentVolume, PersistentVolumeClaim
-from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import KubeError
 from nodeagent.kube.paths import claim as claim_path
 from nodeagent.kube.paths import persistent_volume
+from nodeagent.model import PodUID
+from nodeagent.volumes.last_heard import Heard, LastHeard
 from nodeagent.volumes.plugin import Stage, VolumeError
 
 _PROTECTION = "kubernetes.io/pvc-protection"
@@ -26,22 +27,24 @@ class Claimed:
         claim: what the pod refers to.
         volume: what that stands for.
         read_only: whether the pod may only read.
+        fresh: whether the API server has just said so; else it is what it said last.
     """
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
     read_only: bool
+    fresh: bool = True
 
 
 class Claims:
     """Reads claims and volumes.
 
     Args:
-        client: asks the API server.
+        heard: asks the API server, and knows what it said last.
     """
 
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
+    def __init__(self, heard: LastHeard) -> None:
+        self._heard = heard
 
     async def resolve(self, pod: Pod, volume: Volume) -> Claimed:
         """The volume that a claim of the pod stands for.
@@ -50,39 +53,42 @@ class Claims:
             VolumeError: there is none that the pod may use; of ``Stage.PROCESS``.
         """
         namespace, name = pod.metadata.namespace, claim_name(pod, volume)
+        uid = PodUID(pod.metadata.uid)
         source = volume.persistent_volume_claim
         try:
-            claim = await self._claim(namespace, name)
+            claim = await self._claim(namespace, name, uid)
             if volume.ephemeral is not None:
-                _of_pod(claim, pod)
-            found = await self._volume(claim)
+                _of_pod(claim.item, pod)
+            found = await self._volume(claim.item, uid)
         except _ClaimError as error:
             text = f"error processing PVC {namespace}/{name}: {error}"
             raise VolumeError(text, stage=Stage.PROCESS) from error
-        check_mode(pod, volume, found)
-        return Claimed(claim, found, source is not None and source.read_only)
+        check_mode(pod, volume, found.item)
+        read_only = source is not None and source.read_only
+        return Claimed(claim.item, found.item, read_only, claim.fresh and found.fresh)
 
-    async def _claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
+    async def _claim(self, namespace: str, name: str, uid: PodUID) -> Heard[PersistentVolumeClaim]:
         try:
-            claim = await self._client.get(claim_path(namespace, name), PersistentVolumeClaim)
+            heard = await self._heard.get(claim_path(namespace, name), PersistentVolumeClaim, uid)
         except KubeError as error:
             msg = f"failed to fetch PVC from API server: {error}"
             raise _ClaimError(msg) from error
+        claim = heard.item
         metadata = claim.metadata
         if metadata.deletion_timestamp is not None and _PROTECTION not in metadata.finalizers:
             raise _ClaimError("PVC is being deleted")
         if claim.status.phase != "Bound" or not claim.spec.volume_name:
             raise _ClaimError("PVC is not bound")
-        return claim
+        return heard
 
-    async def _volume(self, claim: PersistentVolumeClaim) -> PersistentVolume:
+    async def _volume(self, claim: PersistentVolumeClaim, pod: PodUID) -> Heard[PersistentVolume]:
         name, uid = claim.spec.volume_name, claim.metadata.uid
         try:
-            found = await self._client.get(persistent_volume(name), PersistentVolume)
+            heard = await self._heard.get(persistent_volume(name), PersistentVolume, pod)
         except KubeError as error:
             msg = f"failed to get PV {name} from API server: {error}"
             raise _ClaimError(msg) from error
-        ref = found.spec.claim_ref
+        ref = heard.item.spec.claim_ref
         if ref is None:
             msg = (
                 f"found PV object {name} but it has a nil pvc.spec.claimRef indicating it is "
@@ -95,7 +101,7 @@ class Claims:
                 f"to claim.UID {uid}"
             )
             raise _ClaimError(msg)
-        return found
+        return heard
 
 
 class _ClaimError(Exception):

@@ -169,6 +169,7 @@ class _Gatherer:
         shape = _shape(source.default_mode, request)
         gathered: list[tuple[object, Part]] = []
         faults: list[str] = []
+        unknown = 0
         for index, part in enumerate(source.sources):
             try:
                 gathered.append(await self._part(request, shape, part, index))
@@ -176,10 +177,13 @@ class _Gatherer:
                 if str(error) == NO_CLIENT:
                     raise
                 faults.append(str(error))
+                unknown += 1
             except PayloadError as error:
                 faults.append(str(error))
         if faults:
-            raise PayloadError(aggregate_faults(faults))
+            text = aggregate_faults(faults)
+            # What is wrong for certain is wrong, whatever the rest would be.
+            raise SyncError(text) if unknown == len(faults) else PayloadError(text)
         inputs = tuple(read for read, _ in gathered)
         return Gathered(inputs, partial(merge_sources, [files for _, files in gathered]))
 

@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.api import Volume
+from nodeagent.log import Log
 from nodeagent.model import SyncError
 from nodeagent.model.volumes import MountedVolume
-from nodeagent.volumes.atomic_writer import Payload, PayloadError, clean_payload, write_payload
+from nodeagent.volumes.atomic_writer import (
+    Payload,
+    PayloadError,
+    clean_payload,
+    has_payload,
+    write_payload,
+)
 from nodeagent.volumes.content import Files
 from nodeagent.volumes.empty_dir import mount_memory
 from nodeagent.volumes.mounter import MountError, is_mounted
@@ -22,6 +29,8 @@ from nodeagent.volumes.objects import NO_CLIENT
 from nodeagent.volumes.ownership import set_group
 from nodeagent.volumes.plugin import SetUp, TearDown, VolumeError
 from nodeagent.volumes.removal import remove_tree
+
+log = Log("volumes")
 
 _OPEN_TO_ALL: Final = 0o777
 
@@ -38,6 +47,10 @@ class Gathered:
 
     inputs: tuple[object, ...]
     files: Callable[[], Files]
+
+
+class _UnknownError(VolumeError):
+    """Nobody can tell now what belongs into a volume."""
 
 
 Gather = Callable[[SetUp], Awaitable[Gathered]]
@@ -79,14 +92,36 @@ class ContentPlugin:
         return self._handles(volume)
 
     async def set_up(self, request: SetUp) -> MountedVolume:
-        """Read, then mount, then write; what fails leaves nothing behind."""
-        gathered = await self._read(request)
+        """Read, then mount, then write; what fails leaves nothing behind.
+
+        While nobody can tell what belongs there, what an earlier agent wrote for the pod will do.
+        """
         key = (request.uid, request.volume.name)
         self._written.pop(key, None)
+        path = str(request.directory)
+        mounted = MountedVolume(request.volume.name, path, read_only=True, relabel=True)
+        try:
+            gathered = await self._read(request)
+        except _UnknownError as error:
+            if not await request.threads.run(lambda: self._stands(request)):
+                raise
+            log.info(
+                "volume_kept_as_it_is",
+                pod=request.uid,
+                volume=request.volume.name,
+                cause=str(error),
+            )
+            return mounted
         await request.threads.run(lambda: self._make(request, gathered))
         self._written[key] = gathered.inputs
-        path = str(request.directory)
-        return MountedVolume(request.volume.name, path, read_only=True, relabel=True)
+        return mounted
+
+    def _stands(self, request: SetUp) -> bool:
+        """Whether the whole content lies there, as it once was."""
+        path = request.directory
+        if self._in_memory and not is_mounted(request.mounter, path):
+            return False
+        return has_payload(path)
 
     async def refresh(self, request: SetUp) -> bool:
         """Write again what has changed."""
@@ -111,7 +146,7 @@ class ContentPlugin:
             if str(error) == NO_CLIENT:
                 msg = f"cannot setup {self._word} volume {name} because {NO_CLIENT}"
                 raise VolumeError(msg) from error
-            raise VolumeError(str(error)) from error
+            raise _UnknownError(str(error)) from error
         except PayloadError as error:
             raise VolumeError(str(error)) from error
 

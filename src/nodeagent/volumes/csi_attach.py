@@ -10,11 +10,12 @@ from typing import Final
 
 from nodeagent.api.node import Node
 from nodeagent.api.storage import VolumeAttachment
-from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import KubeError
 from nodeagent.kube.paths import volume_attachment
+from nodeagent.model import PodUID
 from nodeagent.volumes.csi_names import attachment_name
 from nodeagent.volumes.csi_volume import CsiVolume
+from nodeagent.volumes.last_heard import Heard, LastHeard
 from nodeagent.volumes.plugin import Stage, VolumeError
 
 _LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
@@ -29,7 +30,7 @@ class Attachments:
     """The volumes that others attach to, and detach from, this node.
 
     Args:
-        client: asks the API server.
+        heard: asks the API server, and knows what it said last.
         node_name: this node.
         node: this node as the API server shows it.
         managed: whether a controller attaches volumes, and says so in the Node's status.
@@ -41,13 +42,13 @@ class Attachments:
 
     def __init__(
         self,
-        client: KubeClient,
+        heard: LastHeard,
         node_name: str,
         node: Callable[[], Node | None],
         *,
         managed: bool = True,
     ) -> None:
-        self._client = client
+        self._heard = heard
         self._node_name = node_name
         self._node = node
         self._managed = managed
@@ -85,37 +86,49 @@ class Attachments:
             self._used.discard(name)
             self._tell(self.on_wanted)
 
-    async def check(self, volume: CsiVolume) -> None:
+    async def check(self, volume: CsiVolume, uid: PodUID) -> None:
         """Make sure that the volume is attached, as far as the Node knows.
+
+        While the API server does not answer, what it said last to the pod counts.
 
         Raises:
             VolumeError: it is not, yet; or it never will be, since the node can have no more.
         """
-        if not self._managed:
+        if not self._managed or (self._in_status(volume) and self._attached(volume)):
             return
-        if volume.unique_name not in self._told:
-            text = (
-                "Volume has not been added to the list of VolumesInUse in the node's volume status"
-            )
-            raise VolumeError(text, stage=Stage.ATTACH, quiet=True)
-        node = self._node()
-        attached = () if node is None else node.status.volumes_attached
-        if all(one.name != volume.unique_name for one in attached):
-            await self._room_for(volume)
-            text = "Volume not attached according to node status"
-            raise VolumeError(text, stage=Stage.ATTACH, quiet=True)
-
-    async def _room_for(self, volume: CsiVolume) -> None:
-        name = attachment_name(volume.driver, volume.handle, self._node_name)
-        try:
-            found = await self._client.get(volume_attachment(name), VolumeAttachment)
-        except KubeError:
-            return  # it is waited for anyway
-        problem = found.status.attach_error
+        found = await self._attachment(volume, uid) if self._attached_before(volume, uid) else None
+        if found is not None and not found.fresh:
+            return
+        if not self._in_status(volume):
+            raise VolumeError(_NOT_TOLD, stage=Stage.ATTACH, quiet=True)
+        found = found or await self._attachment(volume, uid)
+        problem = None if found is None else found.item.status.attach_error
         if problem is not None and problem.error_code == _RESOURCE_EXHAUSTED:
             raise VolumeError(problem.message, stage=Stage.ATTACH, reject=_LIMIT_EXCEEDED)
+        text = "Volume not attached according to node status"
+        raise VolumeError(text, stage=Stage.ATTACH, quiet=True)
 
-    async def context(self, volume: CsiVolume) -> Mapping[str, str]:
+    def _in_status(self, volume: CsiVolume) -> bool:
+        return volume.unique_name in self._told
+
+    def _attached(self, volume: CsiVolume) -> bool:
+        node = self._node()
+        attached = () if node is None else node.status.volumes_attached
+        return any(one.name == volume.unique_name for one in attached)
+
+    def _attached_before(self, volume: CsiVolume, uid: PodUID) -> bool:
+        return self._heard.has(self._path(volume), uid)
+
+    def _path(self, volume: CsiVolume) -> str:
+        return volume_attachment(attachment_name(volume.driver, volume.handle, self._node_name))
+
+    async def _attachment(self, volume: CsiVolume, uid: PodUID) -> Heard[VolumeAttachment] | None:
+        try:
+            return await self._heard.get(self._path(volume), VolumeAttachment, uid)
+        except KubeError:
+            return None  # it is waited for anyway
+
+    async def context(self, volume: CsiVolume, uid: PodUID) -> Mapping[str, str]:
         """What attaching the volume gave.
 
         Raises:
@@ -124,10 +137,11 @@ class Attachments:
         name = attachment_name(volume.driver, volume.handle, self._node_name)
         what = f"volume attachment {name}"
         try:
-            found = await self._client.get(volume_attachment(name), VolumeAttachment)
+            heard = await self._heard.get(self._path(volume), VolumeAttachment, uid)
         except KubeError as error:
             text = f"volume {volume.handle} has GET error for {what}: {error}"
             raise VolumeError(text, stage=Stage.ATTACH) from error
+        found = heard.item
         if found.metadata.deletion_timestamp is not None:
             msg = f"{what} is being deleted"
             raise VolumeError(msg, stage=Stage.ATTACH)

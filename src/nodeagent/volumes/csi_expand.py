@@ -60,6 +60,8 @@ class Expander:
 
         One that cannot grow now stays as it is, and usable: an event says why.
         """
+        if not claimed.fresh:
+            return False  # nobody could be told
         have = claimed.claim.status.capacity.get(_STORAGE)
         size = volume.capacity
         if have is None or not size or have.value() >= size or volume.read_only:

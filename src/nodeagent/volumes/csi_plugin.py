@@ -179,8 +179,8 @@ class CsiPlugin:
         context: dict[str, str] = {}
         if attach_required(driver):
             parts.attachments.want(volume.unique_name)
-            await parts.attachments.check(volume)
-            context = dict(await parts.attachments.context(volume))
+            await parts.attachments.check(volume, request.uid)
+            context = dict(await parts.attachments.context(volume, request.uid))
         where = Stage.MAP_DEVICE if volume.block else Stage.DEVICE
         client = self._client(request.uid, volume, where)
         abilities = await asked(client.abilities, where)

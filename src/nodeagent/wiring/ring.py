@@ -203,6 +203,9 @@ def build_parts(
     if objects is not None:
         checkpoint.add("runtime-classes", objects.handlers)
         checkpoint.add("services", objects.known_services)
+    if cluster_storage is not None:
+        checkpoint.add("volumes", cluster_storage.heard)
+        checkpoint.add("csi-drivers", cluster_storage.known)
     runtime_state = RuntimeState(partial(poll_status, runtime), journal)
     metrics = PodMetrics(registry)
     probes = ProbeManager(
@@ -285,11 +288,13 @@ def build_parts(
             events.forget_pod,
             statuses.starts.forget_pod,
             referred.store.unregister,
+            *(() if cluster_storage is None else (cluster_storage.heard.forget_pod,)),
         ),
         remembered=(
             runtime_manager.remembered,
             statuses.starts.remembered,
             referred.store.remembered,
+            *(() if cluster_storage is None else (cluster_storage.heard.remembered,)),
         ),
         metrics=metrics,
     )

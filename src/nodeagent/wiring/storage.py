@@ -33,10 +33,12 @@ from nodeagent.volumes.csi_expand import Expander
 from nodeagent.volumes.csi_plugin import CsiParts, CsiPlugin
 from nodeagent.volumes.csi_stages import Stages
 from nodeagent.volumes.csi_volume import attach_required
+from nodeagent.volumes.known_drivers import KnownDrivers
+from nodeagent.volumes.last_heard import LastHeard
 from nodeagent.volumes.local import LocalPlugin
 from nodeagent.volumes.mounter import SystemMounter
 from nodeagent.volumes.objects import ObjectSource
-from nodeagent.volumes.plugin import PluginRegistry, Stage, VolumeError
+from nodeagent.volumes.plugin import PluginRegistry
 
 PLUGINS: Final = "plugins_registry"
 """The directory, below the agent's own, where plugins put their sockets."""
@@ -56,6 +58,8 @@ class Storage:
         csi: the kind of volumes that drivers serve.
         claims: given directories of this node and other kinds, the kind of volumes that pods
             claim.
+        heard: what was heard last of volumes.
+        known: what was heard last of drivers.
         on_node_changed: told that the node's status should be looked at again.
         beside: what else runs.
     """
@@ -68,6 +72,8 @@ class Storage:
     stages: Stages
     csi: CsiPlugin
     claims: Callable[[LocalPlugin, PluginRegistry], ClaimPlugin]
+    heard: LastHeard
+    known: KnownDrivers
     on_node_changed: list[Callable[[], None]] = field(default_factory=list)
     beside: list[Service] = field(default_factory=list)
 
@@ -137,7 +143,8 @@ def build_storage(
     shown = NodeStorage(client, name, journal, node_changed)
     reflected = Reflected(paths.CSI_DRIVERS, "csidrivers", {}, journal)
     wishes = Informer(client, CSIDriver, "CSIDriver", reflected)
-    attachments = Attachments(client, name, node, managed=config.enable_controller_attach_detach)
+    known, heard = KnownDrivers(wishes), LastHeard(client)
+    attachments = Attachments(heard, name, node, managed=config.enable_controller_attach_detach)
     stages = Stages(root, drivers, attachments, metrics, journal, SystemMounter())
     calls = CallMaker(client, objects)
     csi = CsiPlugin(
@@ -145,7 +152,7 @@ def build_storage(
             root=root,
             node_name=name,
             registry=drivers,
-            find_driver=lambda driver: _find(wishes, driver),
+            find_driver=known.find,
             calls=calls,
             attachments=attachments,
             stages=stages,
@@ -166,15 +173,8 @@ def build_storage(
         attachments=attachments,
         stages=stages,
         csi=csi,
-        claims=lambda local, others: ClaimPlugin(
-            Claims(client), csi, local, others, expander, node
-        ),
+        claims=lambda local, others: ClaimPlugin(Claims(heard), csi, local, others, expander, node),
+        heard=heard,
+        known=known,
         on_node_changed=told,
     )
-
-
-def _find(drivers: Informer[CSIDriver], name: str) -> CSIDriver | None:
-    if not drivers.synced:
-        text = "the CSIDrivers of the cluster are not known yet"
-        raise VolumeError(text, stage=Stage.ATTACH, quiet=True)
-    return drivers.get(name)

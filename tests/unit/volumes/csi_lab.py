@@ -31,6 +31,7 @@ from nodeagent.volumes.csi_names import PLUGIN
 from nodeagent.volumes.csi_plugin import CsiParts, CsiPlugin
 from nodeagent.volumes.csi_stages import Stages
 from nodeagent.volumes.csi_volume import CsiVolume
+from nodeagent.volumes.last_heard import LastHeard
 from nodeagent.volumes.objects import NoObjects
 from nodeagent.volumes.plugin import Ownership, SetUp, TearDown, directory_name
 from nodeagent.volumes.threads import DiskThreads
@@ -83,7 +84,7 @@ class Lab:
         self.notes: list[str] = []
         self.retried: list[str] = []
         counted = CsiMetrics(self.metrics)
-        self.attachments = Attachments(self.client, "n1", lambda: self.node)
+        self.attachments = Attachments(LastHeard(self.client), "n1", lambda: self.node)
         self.stages = Stages(
             root, self.registry, self.attachments, counted, self.journal, self.mounter
         )

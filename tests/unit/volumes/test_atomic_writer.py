@@ -16,6 +16,7 @@ from nodeagent.volumes.atomic_writer import (
     PayloadError,
     ProjectedFile,
     clean_payload,
+    has_payload,
     write_payload,
 )
 
@@ -257,3 +258,17 @@ def read_at(directory: int, name: str) -> bytes | None:
         return None
     with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
         return file.read()
+
+
+def test_what_a_killed_agent_wrote_is_completed_and_counts(tmp_path: Path) -> None:
+    assert not has_payload(tmp_path)
+    (tmp_path / "..2026_01_01_00_00_00.7").mkdir()
+    assert not has_payload(tmp_path)
+    write_payload(tmp_path, files(a="1", b="2"))
+    (tmp_path / "a").unlink()
+    (tmp_path / "old").symlink_to("..data/old")
+    assert has_payload(tmp_path)
+    assert shown(tmp_path) == {"a": b"1", "b": b"2"}
+    assert not (tmp_path / "old").is_symlink()
+    (tmp_path / "..data").unlink()
+    assert not has_payload(tmp_path)

@@ -31,6 +31,7 @@ from nodeagent.volumes.claim_plugin import ClaimPlugin
 from nodeagent.volumes.claims import Claims
 from nodeagent.volumes.csi_names import DIRECTORY
 from nodeagent.volumes.host_path import HostPathPlugin
+from nodeagent.volumes.last_heard import LastHeard
 from nodeagent.volumes.local import LocalPlugin
 from nodeagent.volumes.metrics import ClaimMetrics
 from nodeagent.volumes.plugin import PluginRegistry, Stage, TearDown, VolumeError
@@ -82,7 +83,7 @@ def bind(lab: Lab, *, have: str = "1Gi", **spec: Any) -> None:
 
 def plugin(lab: Lab) -> ClaimPlugin:
     return ClaimPlugin(
-        Claims(lab.client),
+        Claims(LastHeard(lab.client)),
         lab.plugin,
         LocalPlugin(),
         PluginRegistry((HostPathPlugin(),)),
@@ -257,6 +258,26 @@ async def test_yg3_what_cannot_or_may_not_grow_stays(
         await plugin(lab).set_up(lab.request(claiming(read_only=read_only)))
         assert driver.count()["NodeExpandVolume"] == 0
         assert lab.notes == []
+
+
+async def test_yo5_nothing_grows_while_nobody_could_be_told(tmp_path: Path) -> None:
+    async with working(tmp_path) as lab, lab.driver(abilities=CAN_GROW) as driver:
+        bind(lab)
+        claims, request = plugin(lab), lab.request(claiming())
+        await claims.set_up(request)
+        lab.store.edit("persistentvolumes", "pv", _larger)
+        await claims._claims.resolve(request.pod, request.volume)
+        lab.client.cut()
+        assert not await claims.refresh(request)
+        assert (await claims.set_up(request)).host_path
+        assert driver.count()["NodeExpandVolume"] == 0
+        lab.client.heal()
+        assert await claims.refresh(request)
+        assert driver.count()["NodeExpandVolume"] == 1
+
+
+def _larger(found: dict[str, Any]) -> None:
+    found["spec"]["capacity"] = {"storage": "2Gi"}
 
 
 # -- how full they are ------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from nodeagent.api import (
 from nodeagent.kube import ApiError
 from nodeagent.testing import ApiStore, StoreClient, make_container, make_pod
 from nodeagent.volumes.claims import Claimed, Claims
+from nodeagent.volumes.last_heard import LastHeard
 from nodeagent.volumes.plugin import Stage, VolumeError
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,7 @@ def volume(store: ApiStore, claim_uid: str | None, **spec: Any) -> None:
 
 async def resolve(store: ApiStore, of: Pod | None = None) -> Claimed:
     of = of or pod()
-    return await Claims(StoreClient(store)).resolve(of, of.spec.volumes[0])
+    return await Claims(LastHeard(StoreClient(store))).resolve(of, of.spec.volumes[0])
 
 
 async def refused(store: ApiStore, of: Pod | None = None) -> str:

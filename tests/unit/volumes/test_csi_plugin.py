@@ -13,10 +13,12 @@ from nodeagent.api import CSIVolumeSource, Volume
 from nodeagent.api.storage import SecretReference
 from nodeagent.api.storage import TokenRequestSpec as Wanted
 from nodeagent.csi.client import Abilities
+from nodeagent.model import PodUID
 from nodeagent.rpc import DeadlineExceeded, Internal, Unavailable
 from nodeagent.testing import ApiStore, StoreClient, make_pod
 from nodeagent.volumes.csi_attach import Attachments
 from nodeagent.volumes.csi_names import unique_name
+from nodeagent.volumes.last_heard import LastHeard
 from nodeagent.volumes.plugin import Ownership, Stage, VolumeError
 
 from .csi_lab import LIFE, NAME, Lab, persistent, pod, until, working
@@ -417,7 +419,7 @@ async def test_yb4_failures_of_devices_have_words_of_their_own(
 
 
 async def test_ya3_without_a_controller_only_the_attachment_counts(tmp_path: Path) -> None:
-    alone = Attachments(StoreClient(ApiStore()), "n1", lambda: None, managed=False)
-    await alone.check(persistent())
+    alone = Attachments(LastHeard(StoreClient(ApiStore())), "n1", lambda: None, managed=False)
+    await alone.check(persistent(), PodUID("u"))
     with pytest.raises(VolumeError, match="has GET error for volume attachment"):
-        await alone.context(persistent())
+        await alone.context(persistent(), PodUID("u"))

@@ -14,14 +14,8 @@ import anyio
 import msgspec
 
 from nodeagent.aio import jitter
-from nodeagent.kube import (
-    ApiError,
-    KubeClient,
-    KubeError,
-    UndecodableError,
-    UnreachableError,
-    paths,
-)
+from nodeagent.kube import KubeClient, KubeError, paths
+from nodeagent.kube.errors import is_away
 from nodeagent.log import Log
 from nodeagent.server.kubelet.identity import User
 
@@ -224,16 +218,9 @@ async def _review(client: KubeClient, path: str, body: object, wanted: type[V]) 
         try:
             return await client.post(path, body, wanted, timeout=_TIMEOUT)
         except KubeError as error:
-            if not last or not _passes(error):
+            if not last or not is_away(error):
                 log.warning("not_reviewed", path=path, cause=str(error))
                 raise ReviewError(str(error)) from error
         await anyio.sleep(jitter(wait))
         wait *= _GROWTH
     raise AssertionError  # the last try has returned or raised
-
-
-def _passes(error: KubeError) -> bool:
-    """Whether another try may go better."""
-    if isinstance(error, ApiError):
-        return error.status >= 500 or error.too_many_requests
-    return isinstance(error, UnreachableError | UndecodableError)
