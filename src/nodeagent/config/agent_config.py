@@ -51,7 +51,8 @@ class AgentConfig(ServerOptions):
     """Everything a :class:`nodeagent.NodeAgent` needs to know.
 
     What concerns a cluster is described in :class:`ClusterSettings`, what its Node object says
-    in :class:`NodeOptions`, how the kubelet's API is served in :class:`ServerOptions`.
+    in :class:`NodeOptions`, how the kubelet's API is served in :class:`ServerOptions`, how
+    containers are limited in :class:`ContainerOptions`.
 
     Attributes:
         static_pod_path: a manifest directory or file, or several of them.
@@ -110,7 +111,6 @@ class AgentConfig(ServerOptions):
         seccomp_default: containers that name no seccomp profile have the runtime's.
         allowed_unsafe_sysctls: kernel parameters that pods may set beside the safe ones; an
             entry may end with ``*``.
-        cpu_cfs_quota: whether CPU limits are enforced.
         stop_pods_on_exit: stop all pods when the agent ends (for development).
         stop_pods_timeout: seconds that stopping them may take.
         journal_size: records that the flight recorder keeps.
@@ -166,7 +166,6 @@ class AgentConfig(ServerOptions):
     cluster_domain: str = ""
     seccomp_default: bool = False
     allowed_unsafe_sysctls: tuple[str, ...] = ()
-    cpu_cfs_quota: bool = True
     stop_pods_on_exit: bool = False
     stop_pods_timeout: float = 40.0
     journal_size: int = 16384
@@ -187,6 +186,7 @@ class AgentConfig(ServerOptions):
         self._check_logs()
         self._check_node()
         self._check_server()
+        self._check_containers()
         # An empty bind address would mean every address of the machine.
         for name in ("healthz_bind_address", "effective_read_only_address"):
             value = getattr(self, name)

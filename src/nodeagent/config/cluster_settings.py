@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nodeagent.config.container_options import ContainerOptions
 from nodeagent.config.errors import ConfigError
 
 _QPS: Final = 50
@@ -28,7 +29,7 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterSettings:
+class ClusterSettings(ContainerOptions):
     """What connects a node to a cluster. Without a kubeconfig it stands alone.
 
     Attributes:

@@ -26,8 +26,6 @@ from nodeagent.config.kubelet_fields import ACTS, FIELDS, LATER, path_of_setting
 from nodeagent.config.kubelet_model import (
     API_VERSION,
     KIND,
-    Authentication,
-    Authorization,
     KubeletConfiguration,
     Logging,
 )
@@ -58,6 +56,8 @@ DURATIONS: Final = (
     "authentication_token_webhook_cache_ttl",
     "authorization_webhook_cache_authorized_ttl",
     "authorization_webhook_cache_unauthorized_ttl",
+    "cpu_cfs_quota_period",
+    "max_container_restart_period",
 )
 _SIZES: Final = ("container_log_max_size",)
 _PATHS: Final = (
@@ -243,7 +243,7 @@ def _settings(
         for name in settings_in_file()
         if hasattr(file, name)
         and ((value := getattr(file, name)) not in (None, "", ()) or _empty_counts(name, value))
-    } | _of_requests(file.authentication, file.authorization)
+    } | _nested(file)
     for names, parse in ((DURATIONS, parse_duration), (_SIZES, _size)):
         for name in [name for name in names if name in settings]:
             try:
@@ -278,9 +278,12 @@ def _path(text: str, origin: Path | None, main: Path | None) -> Path:
     return Path(text)
 
 
-def _of_requests(who: Authentication, what: Authorization) -> dict[str, Any]:
-    """The settings that say who may ask, as far as they are given."""
+def _nested(file: KubeletConfiguration) -> dict[str, Any]:
+    """The settings that stand inside other fields, as far as they are given."""
+    who, what = file.authentication, file.authorization
     found = {
+        "swap_behavior": file.memory_swap.swap_behavior,
+        "max_container_restart_period": file.crash_loop_back_off.max_container_restart_period,
         "client_ca_file": who.x509.client_ca_file,
         "anonymous_auth": who.anonymous.enabled,
         "authentication_token_webhook": who.webhook.enabled,

@@ -24,7 +24,6 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "memoryManagerPolicy": ("None", "Static"),
     "topologyManagerPolicy": ("none", "best-effort", "restricted", "single-numa-node"),
     "topologyManagerScope": ("container", "pod"),
-    "memorySwap.swapBehavior": ("", "NoSwap", "LimitedSwap"),
     "memoryReservationPolicy": ("None", "TieredReservation"),
     "logging.format": ("text", "json"),
 }
@@ -39,11 +38,9 @@ _LEAST: Final[Mapping[str, int]] = {"maxOpenFiles": 0, "evictionMaxPodGracePerio
 _DURATIONS: Final[Mapping[str, tuple[str, str]]] = {
     "volumeStatsAggPeriod": ("", ""),
     "cpuManagerReconcilePeriod": ("0s", ""),
-    "cpuCFSQuotaPeriod": ("1ms", "1s"),
     "evictionPressureTransitionPeriod": ("0s", ""),
     "shutdownGracePeriod": ("0s", ""),
     "shutdownGracePeriodCriticalPods": ("0s", ""),
-    "crashLoopBackOff.maxContainerRestartPeriod": ("1s", "5m"),
 }
 _ENFORCEABLE: Final = (
     "none",

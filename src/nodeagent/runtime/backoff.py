@@ -25,21 +25,23 @@ class _Entry:
 
 
 class BackOff:
-    """Delays by key: ``initial``, then doubled up to ``cap``, forgotten after twice ``cap``.
+    """Delays by key: ``initial``, then doubled up to ``cap``.
 
     Args:
         initial: first delay in seconds.
         cap: longest delay in seconds.
+        memory: seconds after which a delay is forgotten.
     """
 
-    def __init__(self, initial: float, cap: float) -> None:
+    def __init__(self, initial: float, cap: float, memory: float = 600.0) -> None:
         self._initial = min(initial, cap)
         self._cap = cap
+        self._memory = memory
         self._entries: dict[str, _Entry] = {}
 
     def _live(self, key: str, since: float) -> _Entry | None:
         entry = self._entries.get(key)
-        if entry is None or since - entry.updated > 2 * self._cap:
+        if entry is None or since - entry.updated > self._memory:
             return None
         return entry
 
@@ -90,7 +92,7 @@ class BackOff:
 
     def collect(self, now: float) -> None:
         """Drop what has expired."""
-        stale = [k for k, e in self._entries.items() if now - e.updated > 2 * self._cap]
+        stale = [k for k, e in self._entries.items() if now - e.updated > self._memory]
         self.forget(stale)
 
     def snapshot(self, now: float) -> dict[str, dict[str, float]]:

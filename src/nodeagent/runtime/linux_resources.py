@@ -53,9 +53,10 @@ def container_resources(
     resources.oom_score_adj = oom_score_adj(pod, container, host.memory_capacity)
     resources.hugepage_limits = _hugepages(limits, host)
     if host.cgroup_v2:
-        resources.unified["memory.oom.group"] = "1"
+        _kill_together(resources, settings)
         if host.swap_accounting:
-            resources.unified["memory.swap.max"] = "0"
+            swap = _swap(pod, container, host) if settings.limited_swap else 0
+            resources.unified["memory.swap.max"] = str(swap)
     elif host.swap_accounting:
         resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes
     return resources
@@ -70,8 +71,24 @@ def sandbox_resources(
     limits = {**aggregate(pod.spec, "limits"), **_of_kernel(level.limits)}
     resources = _encode(requests, limits, settings)
     if host.cgroup_v2:
-        resources.unified["memory.oom.group"] = "1"
+        _kill_together(resources, settings)
     return resources
+
+
+def _kill_together(resources: v1.LinuxContainerResources, settings: RuntimeSettings) -> None:
+    if not settings.single_process_oom_kill:
+        resources.unified["memory.oom.group"] = "1"
+
+
+def _swap(pod: Pod, container: Container, host: HostFacts) -> int:
+    """Bytes of swap that a container may use: its share of the memory, of the swap (KEP-2400)."""
+    request = _memory_request(container)
+    limit = container.resources.limits.get("memory")
+    if is_critical(pod) or compute_qos(pod) is not QOSClass.BURSTABLE:
+        return 0
+    if limit is not None and limit.value() == request:
+        return 0
+    return request * host.swap_capacity // max(host.memory_capacity, 1)
 
 
 def overhead_resources(pod: Pod, settings: RuntimeSettings) -> v1.LinuxContainerResources:

@@ -68,6 +68,9 @@ class RuntimeSettings:
         cluster_domain: domain of the cluster; "" for none.
         cpu_cfs_quota: whether CPU limits are enforced.
         cpu_cfs_period: CFS period in microseconds.
+        single_process_oom_kill: a process that needs too much memory is killed alone, and not
+            its whole container, where the kernel leaves the choice (cgroup v2); None for no.
+        limited_swap: containers of burstable pods may swap in proportion to what they request.
         cgroup_parent: gives the parent cgroup of a pod; "" leaves it to the runtime.
         concurrency: sandboxes and containers that are made side by side.
         patience: seconds after which a hung creation gives its place up.
@@ -90,6 +93,8 @@ class RuntimeSettings:
     cluster_domain: str = ""
     cpu_cfs_quota: bool = True
     cpu_cfs_period: int = 100_000
+    single_process_oom_kill: bool | None = None
+    limited_swap: bool = False
     cgroup_parent: Callable[[Pod], str] = _no_cgroup_parent
     concurrency: int = field(default_factory=default_concurrency)
     patience: float = 5.0
@@ -112,6 +117,7 @@ class HostFacts:
 
     Attributes:
         memory_capacity: bytes of memory.
+        swap_capacity: bytes of swap.
         cgroup_v2: whether the unified cgroup hierarchy is in use.
         swap_accounting: whether cgroups can limit swap.
         hugepage_sizes: sizes in bytes of the huge pages that the kernel offers.
@@ -123,6 +129,7 @@ class HostFacts:
     """
 
     memory_capacity: int = 8 * _GIB
+    swap_capacity: int = 0
     cgroup_v2: bool = True
     swap_accounting: bool = False
     hugepage_sizes: tuple[int, ...] = ()
@@ -144,7 +151,8 @@ def detect_host(root: Path = Path("/"), root_dir: Path | None = None) -> HostFac
     cgroup_v2 = (cgroup / "cgroup.controllers").exists()
     swap = _has_swap_limit(root) if cgroup_v2 else _exists_v1_swap(cgroup)
     return HostFacts(
-        memory_capacity=_memory_capacity(root),
+        memory_capacity=_amount(root, "MemTotal") or HostFacts().memory_capacity,
+        swap_capacity=_amount(root, "SwapTotal"),
         cgroup_v2=cgroup_v2,
         swap_accounting=swap,
         hugepage_sizes=_hugepage_sizes(root),
@@ -177,12 +185,13 @@ def _kernel(release: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else HostFacts().kernel
 
 
-def _memory_capacity(root: Path) -> int:
+def _amount(root: Path, name: str) -> int:
+    """Bytes of memory of a kind; 0 when unknown."""
     with suppress(OSError, ValueError):
         for line in (root / "proc/meminfo").read_text().splitlines():
-            if line.startswith("MemTotal:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-    return HostFacts().memory_capacity
+    return 0
 
 
 def _has_swap_limit(root: Path) -> bool:

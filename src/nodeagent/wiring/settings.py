@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nodeagent.config import AgentConfig
+from nodeagent.config.container_options import LIMITED_SWAP
 from nodeagent.pleg import PlegSettings
 from nodeagent.runtime.garbage_wiring import container_logs_dir
 from nodeagent.runtime.settings import ImageSettings, RuntimeSettings
@@ -35,6 +36,11 @@ def runtime_settings(config: AgentConfig, root: Path, node_address: str) -> Runt
         seccomp_default=config.seccomp_default,
         allowed_sysctls=config.allowed_unsafe_sysctls,
         cpu_cfs_quota=config.cpu_cfs_quota,
+        cpu_cfs_period=round(config.cpu_cfs_quota_period * 1_000_000),
+        single_process_oom_kill=config.single_process_oom_kill,
+        limited_swap=config.swap_behavior == LIMITED_SWAP,
+        back_off_initial=min(10.0, config.max_container_restart_period),
+        back_off_cap=config.max_container_restart_period,
         max_pods=config.max_pods,
         node_name=config.effective_node_name,
         node_ips=(node_address,),

@@ -22,6 +22,7 @@ from nodeagent.config import (
     default_node_name,
 )
 from nodeagent.config.agent_config import VERIFICATION_POLICIES
+from nodeagent.config.container_options import ContainerOptions
 from nodeagent.config.server_options import ServerOptions
 
 
@@ -358,7 +359,7 @@ def test_a_link_is_kept_as_it_is_named(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    classes = (AgentConfig, ClusterSettings, NodeOptions, ServerOptions)
+    classes = (AgentConfig, ClusterSettings, ContainerOptions, NodeOptions, ServerOptions)
     text = "".join(inspect.cleandoc(c.__doc__ or "") for c in classes)
     for field in dataclasses.fields(AgentConfig):
         assert f"\n    {field.name}: " in text
@@ -377,3 +378,19 @@ def test_no_others_may(name: str) -> None:
     with pytest.raises(ConfigError, match="must belong to a pod alone") as caught:
         AgentConfig(allowed_unsafe_sysctls=(name,))
     assert caught.value.field == "allowed_unsafe_sysctls"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cpu_cfs_quota_period", 0.0009),
+        ("cpu_cfs_quota_period", 1.1),
+        ("swap_behavior", "All"),
+        ("max_container_restart_period", 0.5),
+        ("max_container_restart_period", 301.0),
+    ],
+)
+def test_limits_of_containers_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(**{name: value})
+    assert caught.value.field == name

@@ -67,6 +67,10 @@ clusterDomain: cluster.local
 seccompDefault: true
 allowedUnsafeSysctls: [net.core.somaxconn, kernel.msg*]
 cpuCFSQuota: false
+cpuCFSQuotaPeriod: 20ms
+singleProcessOOMKill: true
+memorySwap: {swapBehavior: LimitedSwap}
+crashLoopBackOff: {maxContainerRestartPeriod: 30s}
 rotateCertificates: true
 registerNode: false
 kubeAPIQPS: 10
@@ -145,6 +149,10 @@ logging: {format: json, verbosity: 4}
         "seccomp_default": True,
         "allowed_unsafe_sysctls": ("net.core.somaxconn", "kernel.msg*"),
         "cpu_cfs_quota": False,
+        "cpu_cfs_quota_period": 0.02,
+        "single_process_oom_kill": True,
+        "swap_behavior": "LimitedSwap",
+        "max_container_restart_period": 30.0,
         "rotate_certificates": True,
         "register_node": False,
         "kube_api_qps": 10,

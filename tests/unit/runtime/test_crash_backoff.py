@@ -76,8 +76,17 @@ def test_the_delay_counts_from_the_exit() -> None:
     assert life.back_off.check(POD, WEB, status, 15.0) is None
 
 
+def test_the_longest_delay_can_be_set_and_bounds_the_first_one() -> None:
+    life = Life(CrashBackOff(10.0, 30.0))
+    assert [life.crash(0) for _ in range(5)] == [0, 10, 20, 30, 30]
+    assert life.crash(599) == 30
+    assert [life.crash(601), life.crash(0)] == [0, 10]
+    life = Life(CrashBackOff(10.0, 2.0))
+    assert [life.crash(0) for _ in range(3)] == [0, 2, 2]
+
+
 @pytest.mark.parametrize(("ran", "next_wait"), [(599.0, 20.0), (601.0, 10.0)])
-def test_after_twice_the_cap_it_begins_anew(ran: float, next_wait: float) -> None:
+def test_after_ten_minutes_it_begins_anew(ran: float, next_wait: float) -> None:
     life = Life(CrashBackOff())
     life.crash(0)
     first = life.crash(ran)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -115,6 +116,49 @@ def test_containers_do_not_swap_where_the_host_can_say_so(
     found = container_resources(make_pod(one), one, make_settings(Path("/x")), host)
     assert found.unified == unified
     assert found.memory_swap_limit_in_bytes == swap
+
+
+def test_a_process_may_be_killed_alone() -> None:
+    one = container({}, {"memory": "1Ki"})
+    settings = dataclasses.replace(make_settings(Path("/x")), single_process_oom_kill=True)
+    found = container_resources(make_pod(one), one, settings, HostFacts())
+    assert found.unified == {}
+    assert sandbox_resources(make_pod(one), settings, HostFacts()).unified == {}
+    settings = dataclasses.replace(settings, single_process_oom_kill=False)
+    found = container_resources(make_pod(one), one, settings, HostFacts())
+    assert found.unified == {"memory.oom.group": "1"}
+
+
+@pytest.mark.parametrize(
+    ("one", "spec", "swap"),
+    [
+        (container({"memory": "2Gi"}), {}, 512 * 1024**2),
+        (container({"memory": "2Gi"}, {"memory": "3Gi"}), {}, 512 * 1024**2),
+        (container({"memory": "2Gi"}, {"memory": "2Gi"}), {}, 0),
+        (container({"cpu": "1"}), {}, 0),
+        (container(), {}, 0),
+        (container({"memory": "2Gi"}), {"priority": 2_000_000_000}, 0),
+    ],
+    ids=["request", "less-than-limit", "limit", "no-memory", "best-effort", "critical"],
+)
+def test_swap_is_shared_out_by_what_containers_request(
+    one: Container, spec: dict[str, Any], swap: int
+) -> None:
+    gib = 1024**3
+    host = HostFacts(memory_capacity=8 * gib, swap_capacity=2 * gib, swap_accounting=True)
+    settings = dataclasses.replace(make_settings(Path("/x")), limited_swap=True)
+    found = container_resources(make_pod(one, **spec), one, settings, host)
+    assert found.unified["memory.swap.max"] == str(swap)
+    old = dataclasses.replace(host, cgroup_v2=False)
+    found = container_resources(make_pod(one, **spec), one, settings, old)
+    assert found.memory_swap_limit_in_bytes == found.memory_limit_in_bytes
+
+
+def test_the_period_of_cpu_limits_can_be_set() -> None:
+    one = container({}, {"cpu": "500m"})
+    settings = dataclasses.replace(make_settings(Path("/x")), cpu_cfs_period=20_000)
+    found = container_resources(make_pod(one), one, settings, HostFacts())
+    assert (found.cpu_period, found.cpu_quota) == (20_000, 10_000)
 
 
 def test_every_huge_page_size_of_the_host_has_a_limit() -> None:
@@ -260,7 +304,7 @@ def test_the_host_is_read_from_proc_and_sys(tmp_path: Path) -> None:
     (tmp_path / "sys/module/apparmor/parameters").mkdir(parents=True)
     (tmp_path / "sys/module/apparmor/parameters/enabled").write_text("Y\n")
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:  1024 kB\nMemFree: 1 kB\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  1024 kB\nMemFree: 1 kB\nSwapTotal: 2 kB\n")
     found = detect_host(tmp_path, tmp_path)
     assert found.cpus >= 1
     assert found.storage_capacity > 0
@@ -268,6 +312,7 @@ def test_the_host_is_read_from_proc_and_sys(tmp_path: Path) -> None:
     found = dataclasses.replace(found, cpus=1, storage_capacity=0, kernel=HostFacts().kernel)
     assert found == HostFacts(
         memory_capacity=1024**2,
+        swap_capacity=2048,
         cgroup_v2=True,
         swap_accounting=True,
         hugepage_sizes=(2 * 1024**2,),
