@@ -20,7 +20,7 @@ from storage_lab import (
 )
 
 from nodeagent.api import CSIVolumeSource, EmptyDirVolumeSource, Volume
-from nodeagent.csi.client import Abilities
+from nodeagent.csi.client import Abilities, NodeInfo
 from nodeagent.rpc import Internal
 from nodeagent.testing import ApiStore
 from nodeagent.volumes.csi_names import attachment_name, unique_name
@@ -118,19 +118,24 @@ async def test_a_volume_is_attached_first_and_stays_so_until_it_is_unstaged(
             assert driver.names() == LIFE
 
 
+def full(node: ClusterRing) -> None:
+    """Say that there is no room for one more volume, as an attacher would."""
+    node.store.create(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "VolumeAttachment",
+            "metadata": {"name": attachment_name(DRIVER, "h-pv-data", "node1")},
+            "spec": {"attacher": DRIVER, "nodeName": "node1", "source": {}},
+        },
+        status={"attachError": {"message": "the node is full", "errorCode": 8}},
+    )
+
+
 async def test_ya6_a_pod_whose_volume_is_one_too_many_is_rejected(tmp_path: Path) -> None:
     async with cluster_ring(tmp_path, claiming()) as node:
         bind(node.store)
         async with driver_on(node, tmp_path) as driver:
-            node.store.create(
-                {
-                    "apiVersion": "storage.k8s.io/v1",
-                    "kind": "VolumeAttachment",
-                    "metadata": {"name": attachment_name(DRIVER, "h-pv-data", "node1")},
-                    "spec": {"attacher": DRIVER, "nodeName": "node1", "source": {}},
-                },
-                status={"attachError": {"message": "the node is full", "errorCode": 8}},
-            )
+            full(node)
             await node.until(lambda: node.api_phase("web") == "Failed")
             status = (node.api_pod("web") or {})["status"]
             assert status["reason"] == "VolumeAttachmentLimitExceeded"
@@ -140,6 +145,52 @@ async def test_ya6_a_pod_whose_volume_is_one_too_many_is_rejected(tmp_path: Path
             assert node.api_phase("web") == "Failed"
             assert driver.names() == []
             assert node.containers("web") == []
+
+
+def limits(node: ClusterRing) -> list[int | None]:
+    """What the CSINode says of how many volumes of each driver there may be."""
+    found = [d for one in node.store.all("csinodes") for d in one["spec"]["drivers"]]
+    return [d.get("allocatable", {}).get("count") for d in found]
+
+
+async def test_yn7_a_limit_that_changes_is_shown_after_the_period(tmp_path: Path) -> None:
+    async with cluster_ring(tmp_path) as node:
+        node.store.create(csi_driver(nodeAllocatableUpdatePeriodSeconds=60))
+        async with driver_on(node, tmp_path, info=NodeInfo("node-1", 9, {})) as driver:
+            await node.until(lambda: limits(node) == [9])
+            driver.info = NodeInfo("node-1", 7, {})
+            await anyio.sleep(50)
+            assert limits(node) == [9]
+            await node.until(lambda: limits(node) == [7], 30)
+            before = len(node.store.requests)
+            asked = driver.count()["NodeGetInfo"]
+            await anyio.sleep(600)
+            assert driver.count()["NodeGetInfo"] >= asked + 9
+            assert not [r for r in node.store.requests[before:] if "csinodes" in r.path]
+
+
+async def test_yn7_a_limit_is_read_again_when_there_was_no_room(tmp_path: Path) -> None:
+    async with cluster_ring(tmp_path) as node:
+        node.store.create(
+            csi_driver(attachRequired=True, nodeAllocatableUpdatePeriodSeconds=100_000)
+        )
+        bind(node.store)
+        async with driver_on(node, tmp_path, info=NodeInfo("node-1", 9, {})) as driver:
+            await node.until(lambda: limits(node) == [9])
+            driver.info = NodeInfo("node-1", 1, {})
+            full(node)
+            node.store.create(claiming())
+            await node.until(lambda: node.api_phase("web") == "Failed")
+            await node.until(lambda: limits(node) == [1], 30)
+
+
+async def test_yn7_a_driver_that_does_not_want_it_is_asked_once(tmp_path: Path) -> None:
+    async with cluster_ring(tmp_path) as node:
+        node.store.create(csi_driver())
+        async with driver_on(node, tmp_path) as driver:
+            asked = driver.count()["NodeGetInfo"]
+            await anyio.sleep(1000)
+            assert driver.count()["NodeGetInfo"] == asked
 
 
 async def test_two_pods_share_one_staged_volume(tmp_path: Path) -> None:

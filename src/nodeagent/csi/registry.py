@@ -44,6 +44,10 @@ class DriverRegistry:
         """Whether the driver is registered."""
         return name in self._drivers
 
+    def names(self) -> set[str]:
+        """The drivers that are registered."""
+        return set(self._drivers)
+
     async def put(self, client: DriverClient) -> None:
         """A driver is there; one of that name that was there before is forgotten."""
         before = self._drivers.get(client.name)

@@ -38,6 +38,7 @@ class Attachments:
     Attributes:
         on_wanted: called when other volumes are in use than before: the Node shall tell.
         on_told: called when the Node has told.
+        on_full: called with the driver of a volume for which there was no room.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Attachments:
         self._complete = False
         self.on_wanted: list[Callable[[], None]] = []
         self.on_told: list[Callable[[], None]] = []
+        self.on_full: list[Callable[[str], None]] = []
 
     def complete(self) -> None:
         """What an earlier agent left is known: from now on the list is right."""
@@ -104,6 +106,8 @@ class Attachments:
         found = found or await self._attachment(volume, uid)
         problem = None if found is None else found.item.status.attach_error
         if problem is not None and problem.error_code == _RESOURCE_EXHAUSTED:
+            for listener in self.on_full:
+                listener(volume.driver)
             raise VolumeError(problem.message, stage=Stage.ATTACH, reject=_LIMIT_EXCEEDED)
         text = "Volume not attached according to node status"
         raise VolumeError(text, stage=Stage.ATTACH, quiet=True)

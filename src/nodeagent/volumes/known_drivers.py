@@ -38,6 +38,14 @@ class KnownDrivers:
         text = "the CSIDrivers of the cluster are not known yet"
         raise VolumeError(text, stage=Stage.ATTACH, quiet=True)
 
+    def limit_period(self, name: str) -> float | None:
+        """Seconds after which a driver wants to be asked for its limit again; None for never."""
+        try:
+            found = self.find(name)
+        except VolumeError:
+            return None
+        return None if found is None else found.spec.node_allocatable_update_period_seconds
+
     def snapshot(self) -> list[dict[str, Any]] | None:
         """The drivers, as far as they are known."""
         if self._seen.synced:

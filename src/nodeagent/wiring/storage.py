@@ -17,6 +17,7 @@ from nodeagent.api.storage import CSIDriver
 from nodeagent.cluster import ClusterLink, Service
 from nodeagent.config import AgentConfig
 from nodeagent.csi.drivers import CsiDrivers
+from nodeagent.csi.limits import DriverLimits
 from nodeagent.csi.metrics import CsiMetrics
 from nodeagent.csi.node_storage import NodeStorage
 from nodeagent.csi.registration import CSI_PLUGIN, PluginWatcher
@@ -164,6 +165,10 @@ def build_storage(
     attachments.on_told.append(csi.wake)
     wishes.subscribe(csi.wake)
     drivers.on_change += [lambda _driver: csi.wake(), lambda _driver: stages.wake()]
+    limits = DriverLimits(drivers, known.limit_period, shown)
+    drivers.on_change.append(lambda _driver: limits.wake())
+    wishes.subscribe(limits.wake)
+    attachments.on_full.append(limits.ask_now)
     takers = {CSI_PLUGIN: CsiDrivers(drivers, shown, metrics)}
     return Storage(
         registry=drivers,
@@ -177,4 +182,5 @@ def build_storage(
         heard=heard,
         known=known,
         on_node_changed=told,
+        beside=[limits],
     )
