@@ -128,7 +128,9 @@ class Backend(Protocol):
         """Run a command in a running container with streams; leaving the context kills it."""
         ...
 
-    def attach(self, container: ContainerRecord) -> AbstractAsyncContextManager[Command]:
+    def attach(
+        self, container: ContainerRecord, wanted: Wanted
+    ) -> AbstractAsyncContextManager[Command]:
         """The streams of a running container's first process; leaving lets go of them only."""
         ...
 

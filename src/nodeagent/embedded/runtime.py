@@ -323,7 +323,7 @@ class EmbeddedRuntime(StatsCalls):
     async def _attach(self, request: v1.AttachRequest) -> str:
         container = self.core.state.running(request.container_id)
         wanted = _wanted(request)
-        run = partial(self.core.backend.attach, container)
+        run = partial(self.core.backend.attach, container, wanted)
         serve = partial(serve_streams, wanted=wanted, run=run)
         return await self.core.streams.promise("attach", serve)
 

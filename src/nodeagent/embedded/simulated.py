@@ -172,8 +172,9 @@ class SimulatedBackend:
         yield Scripted(partial(self.exec_sync, container, cmd, None), container.exited)
 
     @asynccontextmanager
-    async def attach(self, container: ContainerRecord) -> AsyncIterator[Command]:
+    async def attach(self, container: ContainerRecord, wanted: Wanted) -> AsyncIterator[Command]:
         """Wait in silence for the end of the container."""
+        del wanted
 
         async def end() -> ExecResult:
             await container.exited.wait()

@@ -56,6 +56,8 @@ def container_config(
     working_dir: str = "",
     security: v1.LinuxContainerSecurityContext | None = None,
     tty: bool = False,
+    stdin: bool = False,
+    stdin_once: bool = False,
 ) -> v1.ContainerConfig:
     """A container as an agent asks for it; its log is ``NAME/ATTEMPT.log``."""
     context = security or v1.LinuxContainerSecurityContext()
@@ -73,4 +75,6 @@ def container_config(
         log_path=f"{name}/{attempt}.log",
         linux=v1.LinuxContainerConfig(security_context=context),
         tty=tty,
+        stdin=stdin,
+        stdin_once=stdin_once,
     )

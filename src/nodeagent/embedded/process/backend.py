@@ -13,6 +13,7 @@ from anyio import to_thread
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.embedded.backend import DiskUsage, ExecResult, Recovered, StartError, Usage
 from nodeagent.embedded.process import specs, usage
+from nodeagent.embedded.process.attached import AttachedProcess, attached_process
 from nodeagent.embedded.process.execution import not_running, run_command
 from nodeagent.embedded.process.handles import (
     Handle,
@@ -32,7 +33,7 @@ from nodeagent.embedded.process.streamed import StreamedCommand, streamed_comman
 from nodeagent.embedded.process.zygote import Zygote
 from nodeagent.embedded.records import LOST_EXIT_CODE, ContainerRecord, Exit, RunState
 from nodeagent.log import Log
-from nodeagent.rpc import Unavailable, Unimplemented
+from nodeagent.rpc import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -218,10 +219,11 @@ class ProcessBackend:
         spec = self._exec_spec(container, cmd, tty=wanted.tty)
         return streamed_command(self._open().zygote, spec, wanted, container.exited)
 
-    def attach(self, container: ContainerRecord) -> AbstractAsyncContextManager[StreamedCommand]:
-        """Refuse: only the monitor of a container has its streams."""
-        msg = f'cannot attach to "{container.id}" of the embedded runtime: read its log'
-        raise Unimplemented(msg)
+    def attach(
+        self, container: ContainerRecord, wanted: Wanted
+    ) -> AbstractAsyncContextManager[AttachedProcess]:
+        """The streams of its first process, which its monitor passes on."""
+        return attached_process(self.store.container_dir(container.id), speaks=wanted.stdin)
 
     async def connect(self, sandbox: SandboxRecord, port: int) -> ByteStream:
         """Connect to a port of this machine, whose network all pods have."""

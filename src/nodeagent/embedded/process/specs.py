@@ -168,6 +168,8 @@ def container_spec(
         "name": container.name,
         "process": process_spec(container, sandbox, scratch="" if own else f"{directory}/cwd"),
         "tty": config.tty,
+        "stdin": config.stdin,
+        "stdin_once": config.stdin_once,
         "log_directory": sandbox.config.log_directory,
         "log_path": config.log_path if container.log_path else "",
         "isolation": own,

@@ -58,9 +58,10 @@ def stamp(now_ns: int) -> bytes:
 class LineCutter:
     """Cuts what a program writes to one of its outputs into records."""
 
-    __slots__ = ("_pending", "_stream")
+    __slots__ = ("_pending", "_stream", "is_stderr")
 
     def __init__(self, stream: str) -> None:
+        self.is_stderr = stream == "stderr"
         self._stream = b" " + stream.encode() + b" "
         self._pending = b""
 

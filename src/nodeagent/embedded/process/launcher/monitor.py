@@ -2,7 +2,8 @@
 
 It is a child of the zygote that outlives it and the server. What it knows stands in the
 container's directory: ``claim`` (a start was begun; there is never a second one),
-``monitor.json`` and ``exit.json``. It obeys one signal, SIGUSR1: reopen the log.
+``monitor.json`` and ``exit.json``, and beside them ``attach.sock`` for those who attach. It obeys
+one signal, SIGUSR1: reopen the log.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import select
 import signal
 import time
 
-from nodeagent.embedded.process.launcher import linux, procs, program, rootfs, userns
+from nodeagent.embedded.process.launcher import attach, linux, procs, program, rootfs, userns
 from nodeagent.embedded.process.launcher.logs import LineCutter, LogFile
 
 TYPE_CHECKING = False
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from nodeagent.embedded.process.launcher.spec import ContainerSpec, ExitRecord, MonitorRecord
 
 START_FAILED = 128
-_CHUNK = 64 * 1024
 _EXIT_SIZE = 4096
 _DRAIN_SECONDS = 2.0
 
@@ -76,6 +76,7 @@ class _Monitor:
         self._spec = spec
         self._log = LogFile(spec["log_directory"], spec["log_path"]) if spec["log_path"] else None
         self._outputs: dict[int, LineCutter] = {}
+        self._attached: attach.Attached | None = None
         self._pid = 0
         self.ended_at = 0
 
@@ -90,11 +91,12 @@ class _Monitor:
         go_in, go_out = os.pipe2(os.O_CLOEXEC)
         told, tell = os.pipe2(os.O_CLOEXEC)
         stdout, stderr = self._make_outputs()
+        stdin = self._make_input()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(go_out)
-            _become(self._spec, go_in, tell, (stdout, stderr))
-        for fd in {go_in, tell, stdout, stderr}:
+            _become(self._spec, go_in, tell, (stdout, stderr, stdin))
+        for fd in {go_in, tell, stdout, stderr} | ({stdin} if stdin is not None else set()):
             os.close(fd)
         record: MonitorRecord = {
             "isolation": mode,
@@ -134,26 +136,51 @@ class _Monitor:
             ends.append(writing)
         return ends[0], ends[1]
 
+    def _make_input(self) -> int | None:
+        """What the container reads from; those who attach to it write to its other end."""
+        terminal = stdin = -1
+        reading: int | None = None
+        if self._spec["tty"]:
+            terminal = os.dup(next(iter(self._outputs)))
+            stdin = terminal if self._spec["stdin"] else -1
+        elif self._spec["stdin"]:
+            reading, stdin = os.pipe2(os.O_CLOEXEC)
+        listener = attach.listen(self._spec["dir"])
+        once = self._spec["stdin_once"]
+        self._attached = attach.Attached(listener, stdin, terminal, once=once)
+        return reading
+
     def follow(self, wake: int) -> int:
         """Write the log until the container ends; returns its exit code."""
+        assert self._attached is not None
         poll = select.poll()
-        for fd in (wake, *self._outputs):
-            poll.register(fd, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        self._attached.watch(poll)
         status: int | None = None
+        held = True
         deadline = 0.0
         while status is None or self._outputs:
-            ready = poll.poll(None if status is None else int(_DRAIN_SECONDS * 1000))
-            for fd, _ in ready:
+            if held != (self._attached.held and status is None):
+                held = not held
+                self._take_outputs(poll, take=not held)
+            wait = self._attached.wait() if status is None else _DRAIN_SECONDS
+            ready = poll.poll(None if wait is None else int(wait * 1000) + 1)
+            for fd, mask in ready:
                 if fd == wake:
                     status = self._on_signal(wake, status)
+                elif fd not in self._outputs:
+                    self._attached.on_event(fd, mask)
                 elif not self._pass_on(fd):
                     poll.unregister(fd)
-            if status is not None:
+            if status is None:
+                self._attached.give_up()
+            else:
                 deadline = deadline or time.monotonic() + _DRAIN_SECONDS
                 if not ready or time.monotonic() > deadline:
                     break  # somebody outside the container holds on to its output
         for fd in tuple(self._outputs):
             self._finish(fd)
+        self._attached.close()
         assert status is not None
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
@@ -192,15 +219,28 @@ class _Monitor:
     def _pass_on(self, fd: int) -> bool:
         """Write to the log what an output has; False at its end."""
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(fd, attach.CHUNK)
+        except BlockingIOError:
+            return True
         except OSError:  # how a terminal says that nobody is left
             data = b""
         if not data:
             self._finish(fd)
             return False
+        cutter = self._outputs[fd]
         if self._log is not None:
-            self._log.write(self._outputs[fd].feed(data, time.time_ns()))
+            self._log.write(cutter.feed(data, time.time_ns()))
+        if self._attached is not None:
+            self._attached.say(attach.STDERR if cutter.is_stderr else attach.STDOUT, data)
         return True
+
+    def _take_outputs(self, poll: select.poll, *, take: bool) -> None:
+        """Read what the container writes, or leave it until those who are attached have read."""
+        for fd in self._outputs:
+            if take:
+                poll.register(fd, select.POLLIN)
+            else:
+                poll.unregister(fd)
 
     def _finish(self, fd: int) -> None:
         rest = self._outputs.pop(fd).finish(time.time_ns())
@@ -222,7 +262,7 @@ def _enter_namespaces(spec: ContainerSpec) -> Literal["root", "user", "none"]:
     return "root"
 
 
-def _become(spec: ContainerSpec, go: int, tell: int, outputs: tuple[int, int]) -> None:
+def _become(spec: ContainerSpec, go: int, tell: int, streams: tuple[int, int, int | None]) -> None:
     """The child: wait for the word, then become the program."""
     try:
         linux.die_with_parent(signal.SIGKILL)
@@ -233,7 +273,7 @@ def _become(spec: ContainerSpec, go: int, tell: int, outputs: tuple[int, int]) -
         isolation = spec["isolation"]
         if isolation is not None:
             rootfs.enter(isolation, spec["dir"], spec["process"]["cwd"])
-        program.use_streams(*outputs, tty=spec["tty"])
+        program.use_streams(*streams, tty=spec["tty"])
         mapped = isolation is not None and isolation["user"]
         program.run(spec["process"], make_cwd=isolation is None, mapped=mapped)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the monitor must hear of it

@@ -63,12 +63,18 @@ class ProcessSpec(TypedDict):
 
 
 class ContainerSpec(TypedDict):
-    """A container to start. ``dir`` is where its monitor leaves its records."""
+    """A container to start. ``dir`` is where its monitor leaves its records.
+
+    ``stdin`` says whether it reads what those who attach to it write, ``stdin_once`` whether its
+    input ends with that of the first of them.
+    """
 
     dir: str
     name: str
     process: ProcessSpec
     tty: bool
+    stdin: bool
+    stdin_once: bool
     log_directory: str
     log_path: str
     isolation: IsolationSpec | None
