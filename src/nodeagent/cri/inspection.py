@@ -296,6 +296,7 @@ def container_status(
         log_path=status.log_path,
         annotations=status.annotations,
         user=_user(status.user),
+        recursive_read_only=tuple(m.container_path for m in status.mounts if m.recursive_read_only),
     )
 
 

@@ -88,7 +88,8 @@ class ContainerRuntimeStatus:
 
     ``restart_count`` and ``hash`` come from our own annotations on the container;
     ``restart_count`` equals the attempt when the annotation is missing. ``user`` is who its
-    first process began as, None where the runtime does not say.
+    first process began as, None where the runtime does not say. ``recursive_read_only`` are the
+    paths in it below which nothing can be written.
     """
 
     id: ContainerID
@@ -110,6 +111,7 @@ class ContainerRuntimeStatus:
     log_path: str = ""
     annotations: dict[str, str] = field(default_factory=dict)
     user: ContainerUser | None = None
+    recursive_read_only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

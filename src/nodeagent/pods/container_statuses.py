@@ -212,7 +212,7 @@ def _from_records(
         last_state=old.last_state if old else ContainerState(),
         allocated_resources=container.resources.requests,
         resources=container.resources,
-        volume_mounts=tuple(map(_mounted, container.volume_mounts)),
+        volume_mounts=tuple(_mounted(m, newest) for m in container.volume_mounts),
         user=newest.user,
     )
     if len(records) > 1 and records[1].state is Seen.EXITED:
@@ -230,12 +230,14 @@ def _from_records(
     return shown
 
 
-def _mounted(mount: VolumeMount) -> VolumeMountStatus:
+def _mounted(mount: VolumeMount, record: ContainerRuntimeStatus) -> VolumeMountStatus:
+    path = "/" + mount.mount_path.lstrip("/")
+    mode = "Enabled" if path in record.recursive_read_only else "Disabled"
     return VolumeMountStatus(
         name=mount.name,
         mount_path=mount.mount_path,
         read_only=mount.read_only,
-        recursive_read_only="Disabled" if mount.read_only else None,
+        recursive_read_only=mode if mount.read_only else None,
     )
 
 

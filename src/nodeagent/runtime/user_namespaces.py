@@ -6,7 +6,7 @@ docs/behaviour/runtime.md, "User namespaces".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,10 @@ from nodeagent.log import Log
 from nodeagent.model import PodUID, SyncError
 from nodeagent.proto.runtime import v1
 from nodeagent.runtime.errors import SyncReason
+from nodeagent.runtime.sub_ids import LENGTH, pod_ids
 
 log = Log("runtime.userns")
 
-LENGTH: Final = 65536
-"""Ids that a pod gets; the ranges of pods begin at multiples of it."""
 _FILE: Final = "userns"
 
 
@@ -40,12 +39,17 @@ class UserNamespaces:
 
     Args:
         pods_dir: where the pods' directories lie.
-        count: ranges that there are.
+        pods: how many there may be.
+        find: where ranges begin that pods may have.
     """
 
-    def __init__(self, pods_dir: Path, count: int) -> None:
+    def __init__(
+        self, pods_dir: Path, pods: int, find: Callable[[int], Awaitable[range]] = pod_ids
+    ) -> None:
         self._pods_dir = pods_dir
-        self._count = count
+        self._pods = pods
+        self._find = find
+        self._ranges = range(0)
         self._given: dict[PodUID, int] = {}
         self._lock = anyio.Lock()
         self._loaded = False
@@ -72,6 +76,7 @@ class UserNamespaces:
 
     async def _range(self, uid: PodUID) -> int:
         if not self._loaded:
+            self._ranges = await self._find(self._pods)
             self._given.update(await to_thread.run_sync(self._load))
             self._loaded = True
         first = self._given.get(uid)
@@ -83,11 +88,11 @@ class UserNamespaces:
 
     def _free(self) -> int:
         taken = set(self._given.values())
-        ranges = range(LENGTH, LENGTH * (self._count + 1), LENGTH)
-        first = next((candidate for candidate in ranges if candidate not in taken), None)
+        first = next((candidate for candidate in self._ranges if candidate not in taken), None)
         if first is None:
             message = (
-                f"all {self._count} ranges of user ids for pods with hostUsers: false are used"
+                f"all {len(self._ranges)} ranges of user ids for pods with hostUsers: false "
+                "are used"
             )
             raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
         return first

@@ -221,6 +221,17 @@ def test_who_a_container_runs_as_is_known_where_the_runtime_tells() -> None:
     )
 
 
+def test_what_is_read_only_all_the_way_down_is_known() -> None:
+    """docs/behaviour/phase.md, PS21."""
+    answer = details("c", EXITED)
+    assert container_status(answer, one("c", EXITED)).recursive_read_only == ()
+    answer.mounts = [
+        v1.Mount(container_path="/a", readonly=True),
+        v1.Mount(container_path="/b", readonly=True, recursive_read_only=True),
+    ]
+    assert container_status(answer, one("c", EXITED)).recursive_read_only == ("/b",)
+
+
 async def test_of_many_dead_containers_the_newest_are_asked_about() -> None:
     """docs/behaviour/pleg.md, "Inspection", many dead."""
     runtime = Runtime()

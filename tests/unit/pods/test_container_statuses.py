@@ -113,18 +113,21 @@ def test_a_container_shows_what_it_was_given() -> None:
     mounts = (
         VolumeMount(name="v", mount_path="/v"),
         VolumeMount(name="w", mount_path="/w", read_only=True),
+        VolumeMount(name="x", mount_path="x", read_only=True, recursive_read_only="IfPossible"),
     )
     user = ContainerUser(linux=LinuxContainerUser(uid=1, gid=2, supplemental_groups=(2, 3)))
     (_, a) = pod().spec.containers
     spec = PodSpec(containers=(replace(a, resources=given, volume_mounts=mounts),))
     wanted = replace(pod(), spec=spec)
-    shown = compute(wanted, dataclasses.replace(record(Seen.RUNNING), user=user))
+    seen = dataclasses.replace(record(Seen.RUNNING), user=user, recursive_read_only=("/x",))
+    shown = compute(wanted, seen)
     assert (shown.resources, shown.allocated_resources, shown.user) == (given, amounts, user)
     assert shown.volume_mounts == (
         VolumeMountStatus(name="v", mount_path="/v"),
         VolumeMountStatus(
             name="w", mount_path="/w", read_only=True, recursive_read_only="Disabled"
         ),
+        VolumeMountStatus(name="x", mount_path="x", read_only=True, recursive_read_only="Enabled"),
     )
     nothing = compute(wanted)
     assert (nothing.resources, nothing.volume_mounts, nothing.user) == (None, (), None)

@@ -13,8 +13,9 @@ from tests.unit.runtime.fakes import EventLog, FakeRuntime, make_pod, make_setti
 from nodeagent.api import Pod
 from nodeagent.model import PodUID, SyncError
 from nodeagent.proto.runtime import v1
-from nodeagent.runtime import RuntimeManager
+from nodeagent.runtime import RuntimeManager, sub_ids
 from nodeagent.runtime.lookups import Lookups
+from nodeagent.runtime.sub_ids import parse_ids, pod_ids
 from nodeagent.runtime.user_namespaces import UserNamespaces, mapping
 
 pytestmark = pytest.mark.anyio
@@ -64,12 +65,74 @@ async def test_pods_side_by_side_get_different_ranges(tmp_path: Path) -> None:
 
 
 async def test_a_range_is_free_again_when_its_pod_is_forgotten(tmp_path: Path) -> None:
-    spaces = UserNamespaces(tmp_path, 1)
+    async def one(pods: int) -> range:
+        return parse_ids("0: kubelet 65536 65536\n", pods)
+
+    spaces = UserNamespaces(tmp_path, 1, one)
     assert await first_of(spaces, "a") == 65536
     with pytest.raises(SyncError, match="all 1 ranges of user ids"):
         await spaces.of(own_users("b"))
     spaces.forget_pod(PodUID("a"))
     assert await first_of(spaces, "b") == 65536
+
+
+async def test_without_ids_set_aside_all_but_the_lowest_are_for_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sub_ids, "USER", "nobody-of-that-name")
+    found = await pod_ids(10)
+    assert (found[0], found[-1] + 65536, found.step) == (65536, 2**32 - 65536, 65536)
+
+
+def test_ids_that_are_set_aside_are_taken() -> None:
+    found = parse_ids("0: kubelet 131072 196608\n", 3)
+    assert list(found) == [131072, 196608, 262144]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not exactly one range"),
+        ("0: kubelet 65536 65536\n1: kubelet 655360 65536\n", "not exactly one range"),
+        ("0: other 65536 65536\n", "not exactly one range"),
+        ("0: kubelet 65537 65536\n", "65537 and 65536 are not multiples"),
+        ("0: kubelet 65536 65537\n", "65536 and 65537 are not multiples"),
+        ("0: kubelet 0 131072\n", "0 and 131072 are not multiples"),
+        ("0: kubelet 4294901760 131072\n", "4294901760 and 131072 are not multiples"),
+        ("0: kubelet 65536 65536\n", "65536 ids are not enough for 2 pods"),
+    ],
+)
+def test_ids_that_are_of_no_use_are_refused(text: str, why: str) -> None:
+    with pytest.raises(SyncError, match=why) as caught:
+        parse_ids(text, 2)
+    assert caught.value.reason == "CreatePodSandboxError"
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo none", "not exactly one range"),
+        ("test $1 = -g && exit 3; echo 0: kubelet 65536 131072", "getsubids ended with code 3"),
+        (
+            'test $1 = -g && echo "0: kubelet 131072 65536" || echo 0: kubelet 65536 65536',
+            "not the same",
+        ),
+        ("echo 0: kubelet 65536 131072", ""),
+    ],
+)
+async def test_the_host_is_asked_for_ids_of_users_and_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    program = tmp_path / "getsubids"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sub_ids, "_program", lambda: str(program))
+    if why:
+        with pytest.raises(SyncError, match=why):
+            await pod_ids(2)
+    else:
+        assert list(await pod_ids(2)) == [65536, 131072]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"uidMappings": [{"hostId": 7}]}', "\0"])
