@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 
@@ -41,6 +42,13 @@ _RECENT = 120.0
 """Seconds for which an image that was asked for counts as in use."""
 _SETTLING = 2.0
 """Seconds that a pull which was cut may take to be noted as such."""
+
+
+_IN_WORDS: Final[Mapping[Waiting, str]] = {
+    Waiting.REGISTRY: "the registry is unavailable",
+    Waiting.SIGNATURE: "the signature validation failed",
+}
+"""Failures that a runtime names by the first word of its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +266,7 @@ class ImageManager:
         try:
             times = await self.pulls.run(request.pod, request.container, request.image, pull)
         except ContainerStartError as error:
-            self._failed(request, error, anyio.current_time() - asked)
-            raise
+            raise self._failed(request, error, anyio.current_time() - asked) from error.__cause__
         image = await self._inspect(request, pulled[0])
         self._succeeded(request, image, times)
         return EnsuredImage(pulled[0], image)
@@ -292,29 +299,30 @@ class ImageManager:
     ) -> tuple[str, Credential]:
         logins = await self._credentials.of_pod(request.pod)
         failures: list[str] = []
-        reason: Waiting | None = None
         for credential in await self._credentials.candidates(request.pod, logins, repository(name)):
             try:
                 ref = await self._images.pull_image(
                     self._spec(request, name), credential.auth, request.sandbox
                 )
             except RpcError as error:
-                text = pull_text(error)
-                reason = reason or _pull_reason(text)
-                failures.append(text)
+                failures.append(pull_text(error))
             else:
                 return ref, credential
         texts = list(dict.fromkeys((*failures, *logins.malformed)))
         message = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-        raise ContainerStartError(reason or Waiting.IMAGE_PULL, message)
+        raise ContainerStartError(_pull_reason(message), message)
 
-    def _failed(self, request: ImageRequest, error: ContainerStartError, waited: float) -> None:
+    def _failed(
+        self, request: ImageRequest, error: ContainerStartError, waited: float
+    ) -> ContainerStartError:
+        """Tell of a pull that failed; returns the error as the container shows it."""
         now = anyio.current_time()
         self.back_off.advance(request.key, now)
-        self._last_errors[request.key] = error
         message = f'Failed to pull image "{request.image}": {error.message}'
         self._say(request, "Warning", "Failed", message)
         self._record(request, "ImagePullFailed", message, waited)
+        shown = self._last_errors[request.key] = _in_words(request, error)
+        return shown
 
     def _succeeded(self, request: ImageRequest, image: v1.Image | None, times: PullTimes) -> None:
         self.forget((request.key,))
@@ -369,8 +377,18 @@ def pull_text(error: RpcError) -> str:
     return f"rpc error: code = {code} desc = {text}"
 
 
-def _pull_reason(text: str) -> Waiting | None:
-    for reason in (Waiting.REGISTRY, Waiting.SIGNATURE):
+def _in_words(request: ImageRequest, error: ContainerStartError) -> ContainerStartError:
+    """The error as the container shows it: what the runtime named by a word stands in words."""
+    words = _IN_WORDS.get(error.reason, "")
+    if not words:
+        return error
+    rest = error.message.removeprefix(error.reason.value)
+    message = f"image pull failed for {request.image} because {words}{rest}"
+    return ContainerStartError(error.reason, message, error.until)
+
+
+def _pull_reason(text: str) -> Waiting:
+    for reason in _IN_WORDS:
         if text.startswith(reason.value):
             return reason
-    return None
+    return Waiting.IMAGE_PULL

@@ -173,12 +173,23 @@ async def test_ib3_a_success_ends_the_back_off(
     assert round(error.until - anyio.current_time()) == 10
 
 
-@pytest.mark.parametrize("word", ["RegistryUnavailable", "SignatureValidationFailed"])
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("RegistryUnavailable", "the registry is unavailable"),
+        ("SignatureValidationFailed", "the signature validation failed"),
+    ],
+)
 async def test_iq2_the_runtime_may_name_the_reason(
-    runtime: FakeRuntime, manager: RuntimeManager, word: str
+    runtime: FakeRuntime, manager: RuntimeManager, events: EventLog, word: str, words: str
 ) -> None:
     runtime.fail("pull_image", Unknown(f"{word}: more"))
-    assert await sync(manager, runtime) == ContainerError(word, f"{word}: more")
+    text = f"image pull failed for {NEW} because {words}: more"
+    assert await sync(manager, runtime) == ContainerError(word, text)
+    assert f'Failed to pull image "{NEW}": {word}: more' in [e.message for e in events.events]
+    error = await sync(manager, runtime)
+    assert error is not None
+    assert error.message == f'Back-off pulling image "{NEW}": {word}: {text}'
 
 
 async def test_ip7_an_image_that_cannot_be_inspected_is_an_error(
