@@ -173,6 +173,10 @@ class Requests:
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
 
+    def load(self) -> None:
+        """Load the libraries, which takes long the first time. Blocking."""
+        import aiohttp  # noqa: F401 - for the requests to come
+
     async def aclose(self) -> None:
         """Close the session; no request may be open."""
         session, self._session = self._session, None

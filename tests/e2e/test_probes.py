@@ -1,12 +1,14 @@
 """Probes of containers on containerd: exec, HTTP, TCP, gRPC; startup, readiness, liveness."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.lab import images
 from tests.e2e.lab.agent import Agent
 from tests.e2e.lab.containerd_lab import Lab
+from tests.e2e.lab.diary import Diary, until_told, write
 from tests.e2e.lab.manifests import container, pod, then_wait
 from tests.e2e.lab.views import PodView
 from tests.e2e.lab.waiting import stays, until
@@ -151,6 +153,111 @@ def test_each_action_finds_out(lab: Lab, agent: Agent) -> None:
     for name in _ACTIONS:
         mended = agent.wait_pod(name, is_ready, what="ready again")
         assert mended.container().restarts == 0
+        about = f'namespace="default",pod="{name}-node1",pod_uid="{mended.uid}"'
+        for result in ("successful", "failed"):
+            count = f'prober_probe_total{{container="main",{about},probe_type="Readiness"'
+            assert f'{count},result="{result}"}}' in agent.ask("/metrics"), (name, result)
+
+
+#: A server whose answers are made by scripts, each named after what it does.
+_SITE = r"""
+mkdir -p /www/cgi-bin; cd /www/cgi-bin
+page() { printf '#!/bin/sh\n' >$1; cat >>$1; chmod +x $1; }
+page asked <<'END'
+if [ "$HTTP_X_WHO" = me ] && [ "$HTTP_HOST" = site.test ] && [ "$QUERY_STRING" = a=b%20c ] \
+  && [ "$HTTP_USER_AGENT" = kube-probe/1.36 ] && [ "$HTTP_ACCEPT" = '*/*' ]; then
+  printf 'Status: 204 No Content\r\n\r\n'
+else
+  printf 'Status: 500 Not what was expected\r\n\r\n'; env
+fi
+END
+page here <<'END'
+printf 'Status: 302 Found\r\nLocation: /cgi-bin/asked?a=b%%20c\r\n\r\n'
+END
+page away <<'END'
+printf 'Status: 302 Found\r\nLocation: http://elsewhere.test/\r\n\r\ngone away'
+END
+page round <<'END'
+printf 'Status: 302 Found\r\nLocation: /cgi-bin/round\r\n\r\n'
+END
+page stalls <<'END'
+sleep 30
+END
+page floods <<'END'
+printf 'Status: 200 OK\r\n\r\n'; exec yes
+END
+httpd -p 80 -h /www
+"""
+
+#: Path, further fields, and what is said about an answer that is not good or not only good.
+_ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "asked": ("/cgi-bin/asked?a=b%20c", {}, ""),
+    "here": ("/cgi-bin/here", {}, ""),
+    "away": ("/cgi-bin/away", {}, "Readiness probe warning: Probe terminated redirects"),
+    "floods": ("/cgi-bin/floods", {}, ""),
+    "round": ("/cgi-bin/round", {}, "stopped after 10 redirects"),
+    "stalls": ("/cgi-bin/stalls", {}, "context deadline exceeded"),
+    "nothing": ("/nothing", {}, "HTTP probe failed with statuscode: 404"),
+    "tls": ("/", {"scheme": "HTTPS"}, "server gave HTTP response to HTTPS client"),
+}
+_GOOD = {"asked", "here", "away", "floods"}
+
+
+def test_what_http_servers_answer(agent: Agent) -> None:
+    """All containers of the pod share its address, so one server answers for all of them."""
+    headers = [{"name": "X-Who", "value": "me"}, {"name": "Host", "value": "site.test"}]
+    asking = [
+        container(
+            name,
+            readinessProbe=probe(
+                httpGet={"path": path, "port": 80, "httpHeaders": headers, **more},
+                timeoutSeconds=2,
+                failureThreshold=1,
+            ),
+        )
+        for name, (path, more, _) in _ANSWERS.items()
+    ]
+    server = container("server", command=then_wait(_SITE))
+    agent.put("site", pod("site", server, *asking, terminationGracePeriodSeconds=1))
+    for name, (_, _, text) in _ANSWERS.items():
+        if text:
+            reason = "ProbeWarning" if name in _GOOD else "Unhealthy"
+            agent.wait_journal("site", reason, f"{{{name}}}", text)
+    site = agent.wait_pod(
+        "site", lambda it: all(it.container(name).ready for name in _GOOD), what="ready"
+    )
+    assert {name for name in _ANSWERS if site.container(name).ready} == _GOOD
+    assert all(view.restarts == 0 for view in site.containers.values())
+    assert site.conditions["Ready"] == "False"
+
+
+def test_a_pod_that_ends_is_asked_only_whether_it_is_ready(
+    lab: Lab, agent: Agent, tmp_path: Path
+) -> None:
+    """Its hook makes it ill, and a liveness that still counted would end it before its time."""
+    diary = Diary(tmp_path)
+    ill = f"touch /tmp/ill; {write('hook')}; sleep 6; {write('hook-done')}"
+    main = container(
+        command=until_told("main"),
+        livenessProbe=probe(
+            "sh", "-c", f"{write('alive')}; test ! -e /tmp/ill", failureThreshold=1
+        ),
+        readinessProbe=probe("sh", "-c", f"{write('ready')}; test ! -e /tmp/ill"),
+        lifecycle={"preStop": {"exec": {"command": ["sh", "-c", ill]}}},
+        **diary.mount,
+    )
+    agent.put("web", pod("web", main, volumes=[diary.volume]))
+    agent.wait_pod("web")
+    until("liveness", lambda: diary.lines().count("alive") >= 2)
+    agent.remove("web")
+    until("the end", lambda: "stop-main" in diary.lines())
+    lines = diary.lines()
+    during = lines[lines.index("hook") : lines.index("hook-done")]
+    assert "ready" in during
+    # One may have been under way as the pod was told to end.
+    assert during.count("alive") <= 1
+    agent.wait_gone("web")
+    assert "failed liveness probe" not in agent.ask("/debug/journal?pod=default/web-node1")
 
 
 def test_a_sidecar_that_has_not_started_holds_the_rest_back(lab: Lab, agent: Agent) -> None:

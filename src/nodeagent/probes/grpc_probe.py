@@ -46,6 +46,8 @@ class GrpcProbe:
         except ProbeError as error:
             return unknown(str(error))
         place, limit = join(host, port), format_duration(target.timeout)
+        from nodeagent.proto.grpc.health import v1 as _loaded  # noqa: F401 - not in its time
+
         late = f'timeout: failed to connect service "{place}" within {limit}'
         try:
             with anyio.fail_after(target.timeout):

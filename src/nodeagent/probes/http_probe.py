@@ -47,6 +47,7 @@ class HttpProbe:
         except ProbeError as error:
             return unknown(str(error))
         where = address_of(action, host, port)
+        self._requests.load()  # not in the container's time
         with anyio.move_on_after(target.timeout):
             return await self._ask(where, headers_of(action, USER_AGENT))
         late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"

@@ -164,6 +164,13 @@ class Cri:
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
         return self._call(self._images.image_status, request).image is not None
 
+    def image_size(self, reference: str) -> int:
+        """How many bytes the runtime says that an image has."""
+        request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
+        image = self._call(self._images.image_status, request).image
+        assert image is not None, f"there is no image {reference}"
+        return image.size
+
     def pull(self, reference: str) -> str:
         """Pull an image; returns the runtime's reference of it."""
         request = pb.PullImageRequest(image=pb.ImageSpec(image=reference))
