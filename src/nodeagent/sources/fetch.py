@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -118,7 +118,8 @@ class Fetcher:
                 asked, headers=headers, proxy=self._proxy_for(str(url)), allow_redirects=False
             ) as response:
                 if response.status not in _REDIRECTS:
-                    return await _read(response, known)
+                    with _told_of_redirect(url, self._url, withheld=own != self._headers):
+                        return await _read(response, known)
                 target = _target(url, response)
             if target.origin() != url.origin():
                 # They do not come back either when a later redirect leads back.
@@ -143,6 +144,21 @@ async def _session() -> AsyncIterator[aiohttp.ClientSession]:
     finally:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await session.close()
+
+
+@contextmanager
+def _told_of_redirect(url: URL, given: str, *, withheld: bool) -> Iterator[None]:
+    """Errors say who has answered, if it is not who was asked, and what was kept from them."""
+    from yarl import URL
+
+    try:
+        yield
+    except FetchError as error:
+        if url.origin() == URL(given).origin():
+            raise
+        headers = ", to which the headers were not sent" if withheld else ""
+        msg = f"{error} (redirected to {url.host}:{url.port}{headers})"
+        raise FetchError(msg) from error
 
 
 def _status(response: aiohttp.ClientResponse) -> str:

@@ -202,6 +202,30 @@ async def test_a_redirect_to_another_host_goes_without_the_headers(status: int) 
         assert "nodeagent" in other.requests[0].headers["User-Agent"]
 
 
+async def test_who_was_redirected_is_told_who_has_answered_and_what_was_not_sent() -> None:
+    """sources.md, UR5, UR9."""
+    async with serving() as site, serving() as other:
+        site.redirect(other.url + "?token=secret")
+        other.status = 401
+        where = other.url.removeprefix("http://").removesuffix("/pods")
+        fetcher = Fetcher(site.url, [("Authorization", "Bearer secret")])
+        told = f"redirected to {where}, to which the headers were not sent"
+        assert await refused(fetcher) == f"401 Unauthorized ({told})"
+        assert await refused(Fetcher(site.url)) == f"401 Unauthorized (redirected to {where})"
+        other.status, other.body = 200, "<html>Please log in</html>"
+        page = "an HTML or XML page instead of manifests"
+        assert await refused(fetcher) == f"{page} ({told})"
+        # A redirect to another place of the same server is no news.
+        site.handler = moved_within
+        assert await refused(fetcher) == "404 Not Found"
+
+
+async def moved_within(request: web.Request) -> web.StreamResponse:
+    if request.query_string:
+        raise web.HTTPNotFound
+    raise web.HTTPFound("/elsewhere?here")
+
+
 async def test_a_redirect_back_does_not_bring_the_headers_back() -> None:
     """sources.md, UR9."""
     async with serving() as site, serving() as other:
