@@ -9,7 +9,7 @@ import anyio
 import pytest
 from ring import FaultyRing, faulty_ring, phase
 
-from nodeagent.api import Pod
+from nodeagent.api import ExecAction, Pod, Probe
 from nodeagent.embedded import LogLine, Script, SimulatedBackend
 from nodeagent.rpc import Code
 from nodeagent.testing import (
@@ -97,6 +97,35 @@ async def test_what_timed_out_but_was_done_is_adopted_and_never_two(
 
 
 # -- containers that cannot be stopped
+
+
+async def test_a_stop_that_never_answers_harms_nobody_else(tmp_path: Path) -> None:
+    """The deadline is the agent's own here."""
+    plan = FaultPlan(Fault(("StopContainer", "StopPodSandbox"), Hang(), pod="stuck", name="hangs"))
+    wanted = [make_pod("stuck"), make_pod("other"), make_pod("third")]
+    async with faulty_ring(tmp_path, *wanted, plan=plan, runtime_request_timeout=10.0) as node:
+        await all_running(node, wanted)
+        third = node.ids("third")
+        node.source.set(make_pod("third"), make_pod("new"))
+        await node.until(lambda: not node.ids("other"), 10)
+        await node.running("new")
+        await anyio.sleep(600)
+        tries = [r.at for r in node.recorded("SyncTerminatingPod", "stuck")]
+        waits = [later - earlier for earlier, later in pairwise(tries)]
+        assert 5 <= len(tries) <= 20
+        # Each of them waits for its deadline, and the last of them longer than that.
+        assert all(10 <= wait <= 120 for wait in waits)
+        assert waits[-1] > 3 * waits[0]
+        told = node.health("stopping")
+        assert told.startswith("cannot stop pod default/stuck: container main: ")
+        assert f"({len(tries)} tries in " in told or f"({len(tries) - 1} tries in " in told
+        assert len(node.ids("stuck")) == 1
+        assert node.ids("third") == third
+        node.plan.remove("hangs")
+        await node.until(lambda: not node.ids("stuck") and not ready_sandboxes(node, "stuck"), 120)
+        await anyio.sleep(5)
+        assert node.health("stopping") == ""
+        assert node.recorded("PodTerminated", "stuck")
 
 
 async def test_a_stop_that_always_times_out_backs_off_and_harms_nobody_else(
@@ -218,8 +247,12 @@ async def test_attempts_decide_where_creation_times_are_of_no_use(
 async def test_states_that_flip_to_unknown_restart_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with faulty_ring(tmp_path, *pods(3)) as node:
+    # Also those whose readiness is asked for each second.
+    asked = Probe(exec=ExecAction(command=("true",)), period_seconds=1)
+    probed = make_pod("web-2", make_container(readiness_probe=asked))
+    async with faulty_ring(tmp_path, *pods(2), probed) as node:
         await all_running(node, pods(3))
+        await node.until(lambda: node.status("web-2").ready)
         before = node.ids()
         flips = node.plan.add(Fault("", Show("UNKNOWN", only="RUNNING", flip=1.0)))
         ready: set[tuple[bool, ...]] = set()
