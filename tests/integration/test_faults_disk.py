@@ -10,7 +10,6 @@ import os
 import re
 import resource
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -20,6 +19,7 @@ from broken_disk import BrokenDisk
 from command import Command, command
 from killing import KillHooks, World, running, world
 from ring import Ring, phase
+from tests.unit.sources.damage import DAMAGE
 
 from nodeagent import AgentConfig, NodeAgent, StartError
 from nodeagent.embedded import Embedded, Script, SimulatedBackend, serve_embedded
@@ -53,19 +53,6 @@ CHECKPOINTS = {
     "image_manager/pulled/sha256-*",
 }
 """Every file that an agent reads when it starts, and writes itself."""
-
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _: b"",
-    "NUL-filled": lambda good: bytes(len(good)),
-    "truncated": lambda good: good[: len(good) // 2],
-    "one byte short": lambda good: good[:-1],
-    "binary": lambda _: bytes(range(256)) * 16,
-    "another form": lambda _: b"[]",
-    "of a future version": lambda good: re.sub(
-        rb'"version":\d+|/v1beta1"', lambda m: m[0].replace(m[0][-2:], b"99"), good
-    ),
-    "nested without end": lambda _: b"[" * 100_000,
-}
 
 
 def state_files(root: Path) -> dict[str, Path]:
@@ -105,7 +92,9 @@ async def test_a_damaged_checkpoint_is_done_without(name: str, damage: str, tmp_
     def harm() -> None:
         files = state_files(root)
         assert files.keys() == CHECKPOINTS
-        files[name].write_bytes(DAMAGE[damage](files[name].read_bytes()))
+        good = files[name].read_bytes()
+        files[name].write_bytes(DAMAGE[damage](good))
+        assert files[name].read_bytes() != good
 
     async with world(tmp_path, backend, hooks, MemorySource(), static_pod_path=manifests) as node:
         await busy_life(node)
@@ -119,10 +108,12 @@ async def test_a_damaged_checkpoint_is_done_without(name: str, damage: str, tmp_
         assert node.effects("RunPodSandbox") == 2
         assert node.effects("StartContainer", "once") == 1
         assert node.ring is not None
-        records = [r.what for r in node.ring.agent.journal.select() if r.component == "checkpoint"]
+        journal = node.ring.agent.journal.select()
+        told = [r.why for r in journal if r.what == "CheckpointDamaged"]
         files = state_files(root)
         if name.startswith("checkpoints/"):
-            assert "CheckpointDamaged" in records
+            assert told
+            assert ("another version" in told[0]) is (damage == "of a future version")
             assert files.pop(f"{name}.damaged").is_file()
             assert b'"crc32"' in files[name].read_bytes()
         assert files.keys() == CHECKPOINTS

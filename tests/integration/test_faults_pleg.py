@@ -116,7 +116,9 @@ async def test_nineteen_pods_are_seen_while_the_inspection_of_one_hangs(
         # The whole is well: nobody restarts the agent for the sake of one pod.
         whole = node.agent.parts.checks.of("healthz")
         assert healthy(whole)
-        assert f"[+]pleg ok, degraded: {health.cause}" in render_text("healthz", whole, verbose=True)
+        assert f"[+]pleg ok, degraded: {health.cause}" in render_text(
+            "healthz", whole, verbose=True
+        )
         node.plan.remove("stuck")
         await node.until(lambda: restarted(node, "web-0"), 30)
         assert node.health("pleg") == ""

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.unit.sources.api_lab import NODE, ApiLab
+from tests.unit.sources.damage import DAMAGE
 
 from nodeagent.api import Pod
 from nodeagent.sources.api_checkpoint import GAP, ApiCheckpoint
@@ -168,16 +169,21 @@ async def test_of6_a_checkpoint_of_another_node_starts_nothing(file: Path) -> No
         assert lab.snapshots == []
 
 
-@pytest.mark.parametrize("damage", ["truncated", "odd"])
+@pytest.mark.parametrize("damage", [*DAMAGE, "odd"])
 async def test_of6_damage_is_reported_and_done_without(file: Path, damage: str) -> None:
     await lived(file, "a")
     data = file.read_bytes()
-    file.write_bytes(data[:-9] if damage == "truncated" else data.replace(b'"a"', b'"b"'))
+    harm = DAMAGE.get(damage, lambda good: good.replace(b'"a"', b'"b"'))
+    file.write_bytes(harm(data))
+    assert file.read_bytes() != data
     lab = ApiLab(checkpoint=file)
     lab.add("c")
     async with lab.running():
         await lab.names("c")
         assert lab.told("CheckpointDamaged")
+        assert file.with_name(f"{file.name}.damaged").read_bytes() == harm(data)
+        await anyio.sleep(2 * GAP)
+        assert saved(file) == ["c"]
 
 
 def test_of6_an_entry_whose_name_leads_elsewhere_is_left_out(file: Path) -> None:

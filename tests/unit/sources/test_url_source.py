@@ -12,6 +12,7 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 from prometheus_client import CollectorRegistry
+from tests.unit.sources.damage import DAMAGE
 from tests.unit.sources.file_lab import POD
 from tests.unit.sources.web_lab import Web, broken_off, endless, serving
 
@@ -359,6 +360,23 @@ async def test_the_last_good_pods_survive_a_restart_without_an_answer(tmp_path: 
             after = await run.snapshot()
             assert after.pods == before.pods[:1]
     assert state.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damage_to_what_was_kept_is_done_without(tmp_path: Path, damage: str) -> None:
+    """sources.md, UR11, L10."""
+    state = tmp_path / "c.json"
+    async with serving() as site:
+        site.body = pod_list(pod("a"), pod("b"))
+        async with asking(site, checkpoint=state) as run:
+            before = await run.snapshot()
+        state.write_bytes(DAMAGE[damage](state.read_bytes()))
+        async with asking(site, checkpoint=state) as run:
+            assert (await run.snapshot()).pods == before.pods
+        assert state.with_name("c.json.damaged").is_file()
+        site.status = 503
+        async with asking(site, checkpoint=state) as run:
+            assert (await run.snapshot()).pods == before.pods
 
 
 async def test_another_url_with_the_same_pods_keeps_them_after_a_restart(tmp_path: Path) -> None:
