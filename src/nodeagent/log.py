@@ -8,9 +8,10 @@ child tasks, because context variables do.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 _context: ContextVar[Mapping[str, Any]] = ContextVar("nodeagent_log_context", default={})  # noqa: B039
@@ -32,9 +33,34 @@ def set_verbosity(verbosity: int) -> None:
     Args:
         verbosity: as the kubelet's ``--v``: 0 to 2 informational, 3 and 4 debug, 5 and above trace.
     """
+    logging.getLogger("nodeagent").setLevel(_level(verbosity))
+
+
+def _level(verbosity: int) -> int:
     level = logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO
-    level = TRACE if verbosity >= _TRACE_VERBOSITY else level
-    logging.getLogger("nodeagent").setLevel(level)
+    return TRACE if verbosity >= _TRACE_VERBOSITY else level
+
+
+_levels: list[tuple[str, int]] = []
+
+
+def set_levels(levels: Iterable[tuple[str, int]]) -> None:
+    """Say how much single parts log, whatever :func:`set_verbosity` says.
+
+    Args:
+        levels: shell patterns of names below ``nodeagent`` (``pleg``, ``source.*``) and their
+            verbosity. Of several that fit the first counts. A name stands for all below it.
+    """
+    _levels[:] = [(pattern, _level(verbosity)) for pattern, verbosity in levels]
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.startswith("nodeagent.") and isinstance(logger, logging.Logger):
+            _give_level(logger)
+
+
+def _give_level(logger: logging.Logger) -> None:
+    name = logger.name.removeprefix("nodeagent.")
+    fitting = (level for pattern, level in _levels if fnmatchcase(name, pattern))
+    logger.setLevel(next(fitting, logging.NOTSET))
 
 
 @contextmanager
@@ -60,6 +86,8 @@ class Log:
     def __init__(self, name: str, fields: Mapping[str, Any] | None = None) -> None:
         full = name if name.split(".", 1)[0] == "nodeagent" else f"nodeagent.{name}"
         self._logger = logging.getLogger(full)
+        if _levels:
+            _give_level(self._logger)
         self._fields: Mapping[str, Any] = fields or {}
 
     def bind(self, **fields: Any) -> Log:

@@ -9,6 +9,7 @@ import click
 
 from nodeagent._version import __version__
 from nodeagent.cli.bench import bench
+from nodeagent.cli.completion import completion
 from nodeagent.cli.config_command import config
 from nodeagent.cli.embedded import embedded_runtime
 from nodeagent.cli.gc import gc
@@ -33,6 +34,7 @@ cli.add_command(gc)
 cli.add_command(config)
 cli.add_command(validate)
 cli.add_command(plan)
+cli.add_command(completion)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -12,8 +12,9 @@ import yaml
 
 from nodeagent.config import ConfigError, ConfigFilesError, load_configuration
 from nodeagent.config.effective import as_object
-from nodeagent.config.kubelet_fields import FIELDS, Field
+from nodeagent.config.kubelet_fields import ACTS, FIELDS, NOTHING, Field
 from nodeagent.config.kubelet_file import LoadedFile
+from nodeagent.config.kubelet_flags import OTHERS, field_of_flag, is_deprecated
 from nodeagent.urls import shown_url
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,14 +58,19 @@ def validate(config_file: str, config_dir: str) -> int:
 
 @config.command()
 @_files
+@click.option("--flags", is_flag=True, help="List the kubelet's flags instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("fields", nargs=-1)
-def explain(config_file: str, config_dir: str, as_json: bool, fields: tuple[str, ...]) -> int:
+def explain(
+    config_file: str, config_dir: str, flags: bool, as_json: bool, fields: tuple[str, ...]
+) -> int:
     """List fields: default, flag, and whether the agent acts on them.
 
     FIELDS are names such as evictionHard or authentication.webhook; without any, all are listed.
     With files, what they say is shown too, and which file says it.
     """
+    if flags:
+        return _explain_flags(as_json=as_json)
     chosen = [f for f in FIELDS.values() if not fields or any(map(_within(f.path), fields))]
     if missing := [name for name in fields if not any(_within(f.path)(name) for f in chosen)]:
         msg = f"there is no field {', '.join(missing)} (nodeagent config explain lists all)"
@@ -77,6 +83,43 @@ def explain(config_file: str, config_dir: str, as_json: bool, fields: tuple[str,
     for row in rows:
         click.echo(_described(row))
     return 0
+
+
+def _explain_flags(*, as_json: bool) -> int:
+    rows = list(_flag_rows())
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return 0
+    for row in rows:
+        parts = [f"field {row['field']}"] if row["field"] else []
+        parts += [row["effect"]] if row["effect"] != ACTS else []
+        told = "; ".join(parts)
+        note = f": {row['note']}" if row["note"] else ""
+        click.echo(f"--{row['flag']}{': ' if told else ''}{told}{note}")
+    return 0
+
+
+def _flag_rows() -> Iterator[dict[str, str]]:
+    """Every flag of the kubelet, and what it does here."""
+    from nodeagent.cli.run import run
+
+    own = {opt[2:] for param in run.params for opt in param.opts if opt.startswith("--")}
+    hidden = {"welcome", "help"}
+    for flag in sorted({*own, *field_of_flag(), *OTHERS} - hidden):
+        path, other = field_of_flag().get(flag, ""), OTHERS.get(flag)
+        field = FIELDS.get(path)
+        effect, note = (ACTS, "") if field is None else (field.effect, field.note)
+        if other is not None:
+            effect = f"removed in Kubernetes {other.gone}" if other.gone else NOTHING
+            note = other.note
+        deprecated = str(is_deprecated(flag)).lower()
+        yield {
+            "flag": flag,
+            "field": path,
+            "effect": effect,
+            "note": note,
+            "deprecated": deprecated,
+        }
 
 
 @config.command()

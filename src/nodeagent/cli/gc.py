@@ -15,9 +15,9 @@ from anyio import to_thread
 from click.core import ParameterSource
 
 from nodeagent.cli.garbage_options import garbage_options
-from nodeagent.cli.run import make_config
+from nodeagent.cli.run import make_config, read_files
 from nodeagent.clock import SystemClock
-from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, load_kubelet_file
+from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig
 from nodeagent.errors import StartError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Report:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--config", "config_file", default="", help="KubeletConfiguration file.")
+@click.option("--config-dir", default="", help="Directory of drop-ins (*.conf) that go over it.")
 @click.option("--container-runtime-endpoint", default=DEFAULT_ENDPOINT, show_default=True)
 @click.option("--image-service-endpoint", default="", help="Default: the runtime's endpoint.")
 @click.option("--root-dir", default="/var/lib/kubelet", show_default=True)
@@ -91,6 +92,7 @@ def gc(
     everything: bool,
     as_json: bool,
     config_file: str,
+    config_dir: str,
     **flags: Any,
 ) -> int:
     """Remove garbage from the container runtime, next to an agent or without one.
@@ -103,7 +105,7 @@ def gc(
         for name, value in flags.items()
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    from_file = load_kubelet_file(Path(config_file)).settings if config_file else {}
+    from_file = read_files(config_file, config_dir).settings
     known = {name: value for name, value in from_file.items() if name in _SETTINGS}
     config = make_config({**flags, **known, **given})
     if config.embedded:

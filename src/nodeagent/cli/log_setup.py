@@ -6,21 +6,24 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from nodeagent.journal import json_line
-from nodeagent.log import set_verbosity
+from nodeagent.log import set_levels, set_verbosity
 
 _BARE: Final = re.compile(r"[^\s\"=]+")
 
 
-def set_up_logging(style: str, verbosity: int) -> None:
+def set_up_logging(style: str, verbosity: int, levels: Iterable[tuple[str, int]] = ()) -> None:
     """Send the agent's log to standard error.
 
     Args:
         style: ``text`` (key=value) or ``json``.
         verbosity: as the kubelet's ``--v``: 0 to 2 informational, 3 and 4 debug, 5 and above trace.
+        levels: verbosity of single parts: patterns of names below ``nodeagent``, the first that
+            fits counts.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
@@ -28,6 +31,7 @@ def set_up_logging(style: str, verbosity: int) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     set_verbosity(verbosity)
+    set_levels(levels)
 
 
 def _stamp(record: logging.LogRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import click
@@ -72,8 +73,9 @@ def _pairs_option(flag: str, text: str) -> Callable[[F], F]:
 _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     click.option(
         "--register-with-taints",
+        multiple=True,
         type=Taints(),
-        default="",
+        callback=lambda _ctx, _param, value: tuple(chain.from_iterable(value)),
         help="Taints of a new Node, 'key=value:effect,...'.",
     ),
     _pairs_option("--node-labels", "Labels of a new Node, 'key=value,...'."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +21,19 @@ from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.node_options import node_options
 from nodeagent.cli.params import Duration, Gates, Headers, Port, Size, Verbosity, boolean_option
+from nodeagent.cli.run_command import RunCommand, TakenFlags, taken_flags
 from nodeagent.cli.server_options import server_options
-from nodeagent.config import DEFAULT_ENDPOINT, AgentConfig, ConfigError, load_configuration
+from nodeagent.config import (
+    DEFAULT_ENDPOINT,
+    AgentConfig,
+    ConfigError,
+    ConfigFilesError,
+    load_configuration,
+)
 from nodeagent.config.feature_gates import remarks as gate_remarks
 from nodeagent.config.flags import flag_of
 from nodeagent.config.kubelet_file import LoadedFile
+from nodeagent.config.kubelet_flags import remark
 from nodeagent.duration import format_duration
 from nodeagent.log import Log
 from nodeagent.urls import shown_url
@@ -38,7 +46,7 @@ MOST_DESCRIPTORS: Final = 1_000_000
 """As many as the kubelet asks for: each who follows a log needs two, a connection and a file."""
 
 
-@click.command()
+@click.command(cls=RunCommand)
 @click.option(
     "--config",
     "config_file",
@@ -189,14 +197,16 @@ def run(
         for name, value in flags.items()
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    loaded = read_files(config_file, config_dir)
+    taken = taken_flags(ctx)
+    loaded = read_files(config_file, config_dir, taken.fields)
     settings = {**flags, **loaded.settings, **given}
-    style = str(settings.pop("logging_format"))
-    set_up_logging(style, int(settings.pop("verbosity")))
+    style, levels = str(settings.pop("logging_format")), settings.pop("vmodule", ())
+    set_up_logging(style, int(settings.pop("verbosity")), levels)
     gates = gate_remarks({name: on for part in feature_gates for name, on in part.items()})
     for note in (*loaded.warnings, *gates):
         log.warning("config_file", file=config_file or config_dir, note=note)
     config = make_config(settings)
+    tell_of_flags(taken)
     if exit_on_lock_contention and not lock_file:
         msg = "cannot exit on lock file contention: no lock file specified (--lock-file)"
         raise click.UsageError(msg)
@@ -205,16 +215,33 @@ def run(
     return serve(config, LockFile(Path(lock_file), exit_on_lock_contention) if lock_file else None)
 
 
-def read_files(config_file: str, config_dir: str) -> LoadedFile:
-    """What the configuration file and the drop-ins say; nothing when neither is named.
+def tell_of_flags(taken: TakenFlags) -> None:
+    """Log which flags do nothing, and which should be fields of a file."""
+    for flag in dict.fromkeys(taken.ignored):
+        log.warning("flag_ignored", note=remark(flag))
+    old = [f"--{flag}" for flag in taken.deprecated if flag not in taken.ignored]
+    if old:
+        note = "the kubelet has deprecated them: set fields in the file of --config instead"
+        log.warning("flags_deprecated", flags=" ".join(old), note=note)
+
+
+def read_files(
+    config_file: str, config_dir: str, flags: Sequence[tuple[str, str]] = ()
+) -> LoadedFile:
+    """What the configuration file, the drop-ins and flags say; nothing when there are none.
+
+    Args:
+        config_file: path of the file; "" for none.
+        config_dir: the directory of drop-ins; "" for none.
+        flags: flags of fields that are no options of the command, with their values.
 
     Raises:
         ConfigError: they cannot be used.
     """
     file, directory = (Path(text) if text else None for text in (config_file, config_dir))
-    if file is None and directory is None:
+    if file is None and directory is None and not flags:
         return LoadedFile({}, ())
-    return load_configuration(file, directory)
+    return load_configuration(file, directory, flags)
 
 
 def make_config(settings: Mapping[str, Any]) -> AgentConfig:
@@ -233,6 +260,8 @@ def make_config(settings: Mapping[str, Any]) -> AgentConfig:
 
 def describe(error: ConfigError) -> str:
     """The flag, its value and what is allowed, on one line."""
+    if isinstance(error, ConfigFilesError) and error.value is None:
+        return error.allowed  # flags alone: each problem names its own
     value = format_duration(error.value) if isinstance(error.value, float) else error.value
     return " ".join(f"{flag_of(error.field)}={value}: {error.allowed}".split())
 

@@ -22,6 +22,7 @@ from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.config.agent_config import AgentConfig
 from nodeagent.config.errors import ConfigError, ConfigFilesError
 from nodeagent.config.feature_gates import remarks as gate_remarks
+from nodeagent.config.flag_layer import put_over
 from nodeagent.config.kubelet_fields import ACTS, FIELDS, LATER, path_of_setting, settings_in_file
 from nodeagent.config.kubelet_model import (
     API_VERSION,
@@ -115,19 +116,27 @@ def load_kubelet_file(path: Path) -> LoadedFile:
     return load_configuration(path)
 
 
-def load_configuration(file: Path | None, directory: Path | None = None) -> LoadedFile:
-    """Read a KubeletConfiguration file and put its drop-ins over it. Blocks.
+def load_configuration(
+    file: Path | None,
+    directory: Path | None = None,
+    flags: Sequence[tuple[str, str]] = (),
+) -> LoadedFile:
+    """Read a KubeletConfiguration file, put its drop-ins over it, and flags over both. Blocks.
 
     Args:
         file: the file; None for none.
         directory: where the drop-ins lie; None for none.
+        flags: flags of fields without dashes, with their values as text.
 
     Raises:
         ConfigError: a file cannot be read; names it.
         ConfigFilesError: what they say cannot be used; names every field.
     """
     layers, aside = _layers(file, directory)
+    layers = put_over(layers, flags)
     option, place = ("config", file) if file else ("config_dir", directory)
+    if file is None and directory is None:
+        option, place = "flags", None
     decoded = decode_node(layers.root, KubeletConfiguration)
     if decoded.value is None:
         raise ConfigFilesError(option, place, [_named(layers, file, e) for e in decoded.errors])
@@ -317,5 +326,6 @@ def _bad_settings(settings: Mapping[str, Any]) -> Iterator[FieldProblem]:
 
 
 def _logging(logging: Logging) -> dict[str, Any]:
-    given = {"logging_format": logging.format, "verbosity": logging.verbosity}
-    return {name: value for name, value in given.items() if value not in ("", None)}
+    levels = tuple((each.file_pattern, each.verbosity) for each in logging.vmodule)
+    given = {"logging_format": logging.format, "verbosity": logging.verbosity, "vmodule": levels}
+    return {name: value for name, value in given.items() if value not in ("", None, ())}

@@ -130,9 +130,10 @@ def test_explain_lists_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.partition(":")[0] for line in told] == list(FIELDS)
     assert "maxPods: default 110; flag --max-pods" in told
     assert (
-        'hairpinMode: default "promiscuous-bridge"; no meaning: the network plugin decides it'
-        in told
-    )
+        'hairpinMode: default "promiscuous-bridge"; flag --hairpin-mode; '
+        "no meaning: the network plugin decides it"
+    ) in told
+    assert "iptablesDropBit: default 15; no meaning: the kubelet does not use it either" in told
     assert app.invoke(["config", "explain", "authorization", "maxPods"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
     assert app.invoke(["config", "explain", "maxPodz"]) == 2

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodeagent.cli.run import run
 from nodeagent.config import (
     AgentConfig,
     ConfigFilesError,
@@ -33,6 +32,7 @@ OTHERWISE = {
     "featureGates",
     "logging.format",
     "logging.verbosity",
+    "logging.vmodule",
     "runOnce",
 }
 """Fields that act without being a setting of the agent."""
@@ -63,11 +63,6 @@ def test_a_field_acts_exactly_when_something_reads_it() -> None:
     acting = {path for path, field in FIELDS.items() if field.effect == ACTS}
     assert acting == OTHERWISE | {path_of_setting(name) for name in settings_in_file()}
     assert all(field.note for field in FIELDS.values() if field.effect == NOTHING)
-
-
-def test_every_flag_of_the_table_exists() -> None:
-    flags = {name.removeprefix("--") for param in run.params for name in param.opts}
-    assert [f.path for f in FIELDS.values() if f.flag and f.flag not in flags] == []
 
 
 def test_defaults_are_those_of_the_settings() -> None:
