@@ -1,6 +1,7 @@
 """nodeagent as its users run it: a subprocess with flags, watched over HTTP."""
 
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -39,7 +40,9 @@ class Agent:
         self._read_only_port = free_port()
         self.read_only_host = "127.0.0.1"
         self._process: subprocess.Popen[bytes] | None = None
-        self.manifests.mkdir()
+        #: Further variables of its environment.
+        self.environment: dict[str, str] = {}
+        self.manifests.mkdir(exist_ok=True)
 
     # --- the process ----------------------------------------------------------------------
 
@@ -59,7 +62,12 @@ class Agent:
         ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **self.environment},
             )
         self._until("an answer from the agent", self._serves)
 
