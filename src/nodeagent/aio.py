@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -111,6 +114,110 @@ async def side_by_side(
     if errors:
         raise errors[0]
     return [results[index] for index in range(len(calls))]
+
+
+_HALF_BEAT: Final = 0.5
+_LEAST_SHARE: Final = 0.25
+"""How much of a wait is left when it ends early, in step with others."""
+_EXACT: Final = 1e-6
+"""What is due at a beat is not put off by how floats are rounded."""
+
+
+def in_step(due: float, now: float, start: float) -> float:
+    """When to wake up for what is due at ``due``, so that others can be woken at that moment, too.
+
+    It is the last whole second after ``start``, or else the last half one, that leaves a good
+    part of the wait. So who waits for whole seconds gets in step within a few rounds, if his
+    work takes no more than a quarter of one; he is never late for it. Short waits stay as
+    they are.
+
+    Args:
+        due: loop time.
+        now: loop time from which the wait counts.
+        start: loop time from which seconds are counted.
+    """
+    wait = due - now
+    if wait < _HALF_BEAT:
+        return due
+    for beat in (2 * _HALF_BEAT, _HALF_BEAT):
+        at = start + math.floor((due - start) / beat + _EXACT) * beat
+        if at - now >= _LEAST_SHARE * wait:
+            return at
+    return due
+
+
+@dataclass(eq=False, slots=True)
+class _Beat:
+    timer: asyncio.TimerHandle
+    waiting: set[anyio.Event]
+
+
+class Beats:
+    """Wakes those who wait for the same moment by one timer, so that the machine wakes up once."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self._beats: dict[float, _Beat] = {}
+
+    @contextmanager
+    def setting(self, event: anyio.Event, at: float) -> Iterator[None]:
+        """Set the event at this loop time, unless the block is left before."""
+        beat = self._beats.get(at)
+        if beat is None:
+            timer = asyncio.get_running_loop().call_at(at, self._wake, at)
+            beat = self._beats[at] = _Beat(timer, set())
+        beat.waiting.add(event)
+        try:
+            yield
+        finally:
+            beat.waiting.discard(event)
+            if not beat.waiting:
+                beat.timer.cancel()
+                if self._beats.get(at) is beat:
+                    del self._beats[at]
+
+    def _wake(self, at: float) -> None:
+        for event in self._beats.pop(at).waiting:
+            event.set()
+
+
+_beats: ContextVar[Beats | None] = ContextVar("nodeagent_beats", default=None)
+
+
+@contextmanager
+def keeping_step() -> Iterator[None]:
+    """Have the tasks that are started in the block, and theirs, wait in step with each other.
+
+    At rest an agent has little to do, and most of what that costs is waking up for it.
+    """
+    token = _beats.set(Beats(anyio.current_time()))
+    try:
+        yield
+    finally:
+        _beats.reset(token)
+
+
+@contextmanager
+def setting(event: anyio.Event, due: float, since: float | None = None) -> Iterator[float]:
+    """Set an event when ``due``, or a little sooner in step with others; gives the loop time.
+
+    Args:
+        event: is set, unless the block is left before.
+        due: loop time.
+        since: loop time from which the wait counts, by default now.
+    """
+    now = anyio.current_time() if since is None else since
+    beats = _beats.get()
+    at = due if beats is None else in_step(due, now, beats.start)
+    with (beats or Beats(at)).setting(event, at):
+        yield at
+
+
+async def sleep_in_step(seconds: float) -> None:
+    """Sleep, at most this long: tasks of one agent that sleep long wake up together."""
+    event = anyio.Event()
+    with setting(event, anyio.current_time() + seconds):
+        await event.wait()
 
 
 class PatientLimiter:

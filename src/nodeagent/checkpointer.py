@@ -11,6 +11,7 @@ import msgspec
 from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
 
+from nodeagent.aio import setting
 from nodeagent.clock import boot_id
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -187,11 +188,13 @@ class Checkpointer:
         task_status.started()
         try:
             while True:
-                with anyio.move_on_after(self._period):
+                with setting(self._wake, anyio.current_time() + self._period) as due:
                     await self._wake.wait()
+                asked = anyio.current_time() < due
                 self._wake = anyio.Event()
                 await self.save()
-                await anyio.sleep(_GAP)
+                if asked:
+                    await anyio.sleep(_GAP)
         finally:
             with anyio.move_on_after(2.0, shield=True):
                 await self.save()

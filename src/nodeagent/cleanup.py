@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+import anyio
 from prometheus_client import CollectorRegistry
 
 from nodeagent.cri import RuntimeService
@@ -16,6 +18,9 @@ from nodeagent.probes import ProbeManager
 from nodeagent.rpc import NotFound
 from nodeagent.runtime.gc import ContainerGC
 from nodeagent.volumes import VolumeManager
+
+_TIDY_FOR: Final = 60.0
+"""Seconds that directories are as they were, as long as the pods are the same."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +47,8 @@ class CleanUp:
     remembered: Sequence[Callable[[], Collection[PodUID]]] = ()
     metrics: PodMetrics = field(default_factory=lambda: PodMetrics(CollectorRegistry()))
     _known: set[PodUID] = field(default_factory=set)
+    _tidy: Sweep | None = None
+    _tidy_at: float = 0.0
 
     async def purge(self, uid: PodUID) -> None:
         """Remove all that the runtime has of an ended pod.
@@ -67,9 +74,16 @@ class CleanUp:
     async def directories(self, sweep: Sweep) -> None:
         """Remove directories of pods that are nobody's.
 
+        The disk is asked again when a pod has come or gone since it had none of them, and once a
+        minute: it may be slow, and to ask it takes a thread.
+
         Raises:
             SyncError: some are left, and it was not said before; the others have gone.
         """
+        now = anyio.current_time()
+        if sweep == self._tidy and now - self._tidy_at < _TIDY_FOR:
+            return
+        self._tidy = None
         orphans = [uid for uid in await self.volumes.pods_on_disk() if sweep.is_orphan(uid)]
         failures: list[SyncError] = []
         gone = 0
@@ -80,6 +94,8 @@ class CleanUp:
                 failures.append(error)
         self.metrics.orphan_volumes_cleaned.set(gone)
         self.metrics.orphan_volumes_errors.set(len(orphans) - gone)
+        if not orphans:
+            self._tidy, self._tidy_at = sweep, now
         if failures:
             text = "; ".join(str(failure) for failure in failures)
             raise SyncError(text, reason=failures[0].reason)

@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 
+from nodeagent.aio import keeping_step
 from nodeagent.api import Pod
 from nodeagent.channels import SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
@@ -115,24 +116,25 @@ class Parts:
     @asynccontextmanager
     async def _ring(self, telling: TaskGroup) -> AsyncIterator[None]:
         async with anyio.create_task_group() as ring:
-            await ring.start(self.checkpoint.run)
-            await ring.start(self.pleg.run)
-            await ring.start(self.runtime_state.run)
-            await ring.start(self.volumes.run)
-            await ring.start(self.probes.run)
-            await ring.start(self.runtime.run)
-            await ring.start(self.workers.run)
-            await ring.start(self.dead.run)
-            await ring.start(self.image_gc.run)
-            await ring.start(self.log_rotation.run)
-            await ring.start(self.housekeeping.run)
-            await ring.start(self.admission.run)
-            await ring.start(self.loop.run)
-            await ring.start(self.events.run)
-            for service in self.beside:
-                await ring.start(service.run)
-            if self.cluster is not None:
-                await self.cluster.start(telling)
+            with keeping_step():
+                await ring.start(self.checkpoint.run)
+                await ring.start(self.pleg.run)
+                await ring.start(self.runtime_state.run)
+                await ring.start(self.volumes.run)
+                await ring.start(self.probes.run)
+                await ring.start(self.runtime.run)
+                await ring.start(self.workers.run)
+                await ring.start(self.dead.run)
+                await ring.start(self.image_gc.run)
+                await ring.start(self.log_rotation.run)
+                await ring.start(self.housekeeping.run)
+                await ring.start(self.admission.run)
+                await ring.start(self.loop.run)
+                await ring.start(self.events.run)
+                for service in self.beside:
+                    await ring.start(service.run)
+                if self.cluster is not None:
+                    await self.cluster.start(telling)
             async with running_sources(self.sources, self.mux.publish, self.journal):
                 yield
             if self.config.stop_pods_on_exit:

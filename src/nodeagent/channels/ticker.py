@@ -6,12 +6,15 @@ import math
 
 import anyio
 
+from nodeagent.aio import setting
+
 
 class Ticker:
     """An async iterator that yields once a period.
 
     The first tick comes one period after the first ``__anext__``. When the consumer was
-    late, the ticks it missed are skipped and the rhythm is kept.
+    late, the ticks it missed are skipped and the rhythm is kept. Within an agent it is moved
+    a little, into step with that of others.
 
     Args:
         period: seconds of loop time between two ticks.
@@ -36,6 +39,8 @@ class Ticker:
             missed = math.floor((now - due) / self.period)
             self.skipped += missed
             due += missed * self.period
-        await anyio.sleep_until(due)
-        self._due = due + self.period
-        return due
+        event = anyio.Event()
+        with setting(event, due, now) as at:
+            await event.wait()
+        self._due = at + self.period
+        return at

@@ -149,10 +149,7 @@ class PodLister:
         Raises:
             RpcError: a list call failed.
         """
-        with watch("ListPodSandbox"):
-            sandboxes = await self._runtime.list_pod_sandbox()
-        with watch("ListContainers"):
-            containers = await self._runtime.list_containers()
+        sandboxes, containers = await self._lists(watch)
         ids = {id(item) for item in sandboxes}
         ids.update(id(item) for item in containers)
         if ids != self._parts.keys():
@@ -181,27 +178,33 @@ class PodLister:
             self._alone -= 1
 
     async def _get_alone(self, uid: PodUID, watch: CallWatch) -> RuntimePod | None:
-        labels: dict[str, str] = {POD_UID_LABEL: uid}
+        sandboxes, containers = await self._lists(watch, {POD_UID_LABEL: uid})
+        parts = [part for part in self._convert(sandboxes, containers).values() if part.uid == uid]
+        pod = _assemble(uid, parts)
+        known = self._pods.get(uid)
+        return known if pod == known else pod
+
+    async def _lists(
+        self, watch: CallWatch, labels: dict[str, str] | None = None
+    ) -> tuple[Sequence[v1.PodSandbox], Sequence[v1.Container]]:
+        """Both lists, asked for in one go: of all, or of those with these labels."""
         sandboxes: Sequence[v1.PodSandbox] = ()
         containers: Sequence[v1.Container] = ()
 
         async def list_sandboxes() -> None:
             nonlocal sandboxes
             with watch("ListPodSandbox"):
-                where = v1.PodSandboxFilter(label_selector=labels)
+                where = v1.PodSandboxFilter(label_selector=labels) if labels else None
                 sandboxes = await self._runtime.list_pod_sandbox(where)
 
         async def list_containers() -> None:
             nonlocal containers
             with watch("ListContainers"):
-                where = v1.ContainerFilter(label_selector=labels)
+                where = v1.ContainerFilter(label_selector=labels) if labels else None
                 containers = await self._runtime.list_containers(where)
 
         await side_by_side([list_sandboxes, list_containers])
-        parts = [part for part in self._convert(sandboxes, containers).values() if part.uid == uid]
-        pod = _assemble(uid, parts)
-        known = self._pods.get(uid)
-        return known if pod == known else pod
+        return sandboxes, containers
 
     async def inspect(
         self,

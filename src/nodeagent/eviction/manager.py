@@ -16,6 +16,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
 
+from nodeagent.aio import sleep_in_step
 from nodeagent.api import Pod, PodStatus
 from nodeagent.eviction.local_storage import (
     Eviction,
@@ -105,7 +106,7 @@ class EvictionManager:
         async with anyio.create_task_group() as tasks:
             task_status.started()
             while True:
-                await anyio.sleep(self._period)
+                await sleep_in_step(self._period)
                 self._look(tasks)
 
     def _look(self, tasks: TaskGroup) -> None:

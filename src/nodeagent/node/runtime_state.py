@@ -13,6 +13,7 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from nodeagent.aio import sleep_in_step
 from nodeagent.journal import Journal
 from nodeagent.log import Log
 from nodeagent.model import RuntimeFeatures
@@ -97,7 +98,7 @@ class RuntimeState:
         task_status.started()
         while True:
             healthy = not self._poll_error and not self._runtime_error and not self._network_error
-            await anyio.sleep(self._period if healthy else self._retry_period)
+            await sleep_in_step(self._period if healthy else self._retry_period)
             await self._once()
 
     async def _once(self) -> None:

@@ -93,6 +93,38 @@ class _PodCalls:
         self._scope.deadline = self._pod.call.since + self._timeout
 
 
+class ListCalls:
+    """The list calls of one relist; what failed, or has been without an answer for longest."""
+
+    def __init__(self, began: float) -> None:
+        self._began = Trouble("", began)
+        self._under_way: list[Trouble] = []
+        self._failed: Trouble | None = None
+
+    @property
+    def trouble(self) -> Trouble:
+        """The call that failed first, or else the oldest that is under way."""
+        return self._failed or next(iter(self._under_way), self._began)
+
+    @contextmanager
+    def watch(self, rpc: str) -> Iterator[None]:
+        """One call."""
+        call = Trouble(rpc, anyio.current_time())
+        self._under_way.append(call)
+        try:
+            yield
+        except Exception:
+            self._failed = self._failed or call
+            raise
+        except anyio.get_cancelled_exc_class():
+            # Given up because of another one, or because nothing answers any more.
+            self._failed = self._failed or self._under_way[0]
+            raise
+        finally:
+            self._began = call
+            self._under_way.remove(call)
+
+
 async def ask_runtime(
     pod: TrackedPod, timeout: float, work: Callable[[CallWatch], Awaitable[T]]
 ) -> T:

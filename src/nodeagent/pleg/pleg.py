@@ -8,8 +8,7 @@ one that hangs holds up nobody. A hint that one pod changed starts a look at tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -18,6 +17,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry
 
+from nodeagent.aio import setting
 from nodeagent.channels import Channel
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.cri.events import Effect, RuntimeHint
@@ -26,7 +26,7 @@ from nodeagent.log import Log
 from nodeagent.model import PodLifecycleEvent, PodUID, RuntimePod, SandboxRuntimeStatus
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.cache import PodCache
-from nodeagent.pleg.calls import Lister, cause_of
+from nodeagent.pleg.calls import ListCalls, Lister, cause_of
 from nodeagent.pleg.ends import EndProber
 from nodeagent.pleg.health import PlegHealth, Trouble, judge
 from nodeagent.pleg.looker import PodLooker
@@ -119,7 +119,7 @@ class Pleg:
         self._looker.leave_to_relist = self._relist_within_a_period
         self._ends = EndProber(lister, self._books, self._look_now, self._settings)
         self._listing: Mapping[PodUID, RuntimePod] = {}
-        self._list_call: Trouble | None = None
+        self._calls: ListCalls | None = None
         self._list_trouble: Trouble | None = None
         self._last_start: float | None = None
         self._pace = Pace(self._settings)
@@ -149,10 +149,10 @@ class Pleg:
             now = anyio.current_time()
             period = self._pace.period(now)
             due = min(began + period, max(self._wanted_at, began + min(_LEAST_REST, period)))
-            if now >= due:
-                return
             self._stirred = anyio.Event()
-            with anyio.move_on_after(due - now):
+            with setting(self._stirred, due, began) as at:
+                if now >= at:
+                    return
                 await self._stirred.wait()
 
     def request_relist(self, uid: PodUID, reason: str) -> None:
@@ -242,7 +242,7 @@ class Pleg:
     def healthy(self, now: float | None = None) -> PlegHealth:
         """The verdict at loop time ``now``, by default the present."""
         now = anyio.current_time() if now is None else now
-        listing = self._list_trouble or self._list_call
+        listing = self._list_trouble or (self._calls.trouble if self._calls else None)
         degraded = self._books.degraded(now)
         settings = self._settings
         # A relist that comes rarely, because events tell of changes, is not late.
@@ -257,7 +257,7 @@ class Pleg:
             Exception: whatever the runtime raises.
         """
         at, now = self.last_relist, anyio.current_time()
-        if at is None or at != self._last_start or self._books.unsettled:
+        if at is None or self._list_trouble is not None or self._books.unsettled:
             return await self._lister.list_pods()
         if now - at > self._pace.period(now) + _LISTING_TIME:
             return await self._lister.list_pods()
@@ -295,20 +295,15 @@ class Pleg:
         self._metrics.relist_duration.observe(anyio.current_time() - started)
 
     async def _list(self, started: float) -> Mapping[PodUID, RuntimePod] | None:
-        @contextmanager
-        def watch(rpc: str) -> Iterator[None]:
-            self._list_call = Trouble(rpc, anyio.current_time())
-            yield
-
-        self._list_call = Trouble("", started)
+        self._calls = calls = ListCalls(started)
         try:
             with anyio.fail_after(self._settings.list_timeout):
-                pods = await self._lister.list_pods(watch)
+                pods = await self._lister.list_pods(calls.watch)
         except Exception as error:  # noqa: BLE001 - the ring goes on whatever a runtime does
-            self._listing_failed(self._list_call, cause_of(error))
+            self._listing_failed(calls.trouble, cause_of(error))
             return None
         finally:
-            self._list_call = None
+            self._calls = None
         self._listing_recovered()
         return pods
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-_ENOUGH: Final = 64 * 1024
+_ENOUGH: Final = 256 * 1024
 """Bytes that are not held back: what is large fills a write by itself, and its sender must see
-in time that the other side does not keep up."""
+in time that the other side does not keep up. All containers of a node are less, so that the end
+of the answer goes with them."""
 
 
 class Corked(asyncio.Transport):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -43,6 +44,8 @@ log = Log("rpc.server")
 _MAX_STREAMS: Final = 10_000
 _GOODBYE: Final = 5.0
 _ACCEPT_TURNS: Final = 4
+_SEND_BUFFER: Final = 1 << 20
+"""Bytes asked for: the lists of a node go out at once, and wake up their reader once."""
 
 
 class Servable(Protocol):
@@ -233,6 +236,8 @@ class _ServerLink(Watched):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet a client."""
         super().connection_made(transport)
+        if (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: _MAX_STREAMS})
         self.connection.flush()
         self._server.links.add(self)

@@ -15,6 +15,7 @@ import anyio
 from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
 
+from nodeagent.aio import sleep_in_step
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -97,7 +98,7 @@ class LogRotation:
             return
         try:
             while True:
-                await anyio.sleep(self.policy.period)
+                await sleep_in_step(self.policy.period)
                 try:
                     await self.look()
                 except Exception as error:  # noqa: BLE001 - the next look tries again
