@@ -1,15 +1,19 @@
-"""Counters under the kubelet's own names, which lack the ``_total`` that the library adds."""
+"""Metrics as the kubelet has them where our library would have them otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Buckets of durations for which the kubelet names none; the library here has more of them."""
+
 
 class PlainCounter(Collector):
-    """Shows one figure at scrape time.
+    """One figure, shown at scrape time under a name without the ``_total`` of the library.
 
     Args:
         name: the metric's name, as it is shown.

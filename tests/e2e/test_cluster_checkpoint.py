@@ -45,7 +45,7 @@ def test_hk3_a_containerd_that_knows_no_checkpoints_says_so(lab: Lab, node: Clus
 
 
 def test_hk2_nobody_knows_the_pod_or_the_container(node: ClusterNode) -> None:
-    """kubectl shows no more of such an answer than that there is nothing."""
+    """Kubectl shows no more of such an answer than that there is nothing."""
     create(node, "web")
     for path in ("default/other/main", "default/web/other", "default/web/main?timeout=soon"):
         assert "Error from server (NotFound)" in _asked_for(node, path), path

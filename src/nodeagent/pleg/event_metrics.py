@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from nodeagent.plain_counter import PlainCounter
+from nodeagent.plain_counter import SECONDS, PlainCounter
 
 
 class EventMetrics:
@@ -24,6 +24,7 @@ class EventMetrics:
         self.latency = Histogram(
             "kubelet_evented_pleg_connection_latency_seconds",
             "Time from an event in the runtime to its arrival",
+            buckets=SECONDS,
             registry=registry,
         )
         self.events = Counter(

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from nodeagent.model import RuntimePod, SandboxState
-from nodeagent.plain_counter import PlainCounter
-
-_DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+from nodeagent.plain_counter import SECONDS, PlainCounter
 
 
 class PlegMetrics:
@@ -24,19 +22,19 @@ class PlegMetrics:
         self.relist_duration = Histogram(
             "kubelet_pleg_relist_duration_seconds",
             "Time of one look at all pods, without the inspections it starts",
-            buckets=_DEFAULT_BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self.relist_interval = Histogram(
             "kubelet_pleg_relist_interval_seconds",
             "Time between the starts of two looks at all pods",
-            buckets=_DEFAULT_BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self.pod_relist_duration = Histogram(
             "kubelet_pleg_pod_relist_duration_seconds",
             "Time of one inspection of one pod",
-            buckets=_DEFAULT_BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self.last_seen = Gauge(

@@ -11,9 +11,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from nodeagent.api import PodStatus
+from nodeagent.plain_counter import SECONDS
 from nodeagent.pods.worker_state import WorkerPhase
 
-DEFAULT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LIFECYCLES: Final = (WorkerPhase.SYNC, WorkerPhase.TERMINATING, WorkerPhase.TERMINATED)
 _CONFIGS: Final = {
     "desired": ("", "true"),
@@ -59,13 +59,13 @@ class PodMetrics:
             "Seconds from the cause of a sync to its end, by operation: create, update, sync, "
             "kill, terminated",
             ["operation_type"],
-            buckets=DEFAULT_BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self.worker_start_duration = Histogram(
             "kubelet_pod_worker_start_duration_seconds",
             "Seconds from seeing a pod to starting its worker",
-            buckets=DEFAULT_BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self.containers_per_pod = Histogram(

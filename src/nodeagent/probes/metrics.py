@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from nodeagent.model import ProbeResult
+from nodeagent.plain_counter import SECONDS
 
 RESULT_LABEL: Final = {
     ProbeResult.SUCCESS: "successful",
@@ -33,6 +34,7 @@ class ProbeMetrics:
             "prober_probe_duration_seconds",
             "Seconds that a probe of a container took",
             ["probe_type", "container", "pod", "namespace"],
+            buckets=SECONDS,
             registry=registry,
         )
         self.lateness = Histogram(

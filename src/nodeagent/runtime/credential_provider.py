@@ -16,6 +16,7 @@ from nodeagent.api import Pod
 from nodeagent.duration import parse_duration
 from nodeagent.journal import Journal
 from nodeagent.log import Log
+from nodeagent.plain_counter import SECONDS
 from nodeagent.program import ProgramError, run_program
 from nodeagent.runtime.credential_config import ProvidersConfig, ProviderSettings, TokenAttributes
 from nodeagent.runtime.keyring import Keyring, Login, covers
@@ -119,6 +120,7 @@ class ProviderMetrics:
             "kubelet_credential_provider_plugin_duration",
             "Seconds that a run of a credential provider plugin took",
             ["plugin_name"],
+            buckets=SECONDS,
             registry=registry,
         )
         self.config = Gauge(

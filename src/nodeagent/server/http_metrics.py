@@ -12,6 +12,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from nodeagent.plain_counter import SECONDS
 from nodeagent.server.app import App, Request, Response
 
 READ_WRITE: Final = "readwrite"
@@ -56,6 +57,7 @@ class HttpMetrics:
             "kubelet_http_requests_duration_seconds",
             "Seconds until a request was answered",
             _LABELS,
+            buckets=SECONDS,
             registry=registry,
         )
         self._inflight = Gauge(

@@ -62,3 +62,22 @@ def test_each_metric_has_a_row(name: str, kind: str, where: str) -> None:
     assert name in page, f"{name} of {where} has no row in docs/metrics.md"
     assert kind in (page[name].kind, "")
     assert name not in without_meaning()
+
+
+def bucketless(text: str) -> Iterator[str]:
+    """Names of histograms for which the library would choose the buckets."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="Histogram"),
+                args=[ast.Constant(value=str(name)), *_],
+                keywords=more,
+            ) if "buckets" not in {keyword.arg for keyword in more}:
+                yield name
+
+
+def test_each_histogram_says_its_buckets() -> None:
+    """Those of the library are others than the kubelet's, and quantiles would be, too."""
+    texts = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
+    assert [name for text in texts for name in bucketless(text)] == []
+    assert list(bucketless('Histogram("x", "y", ["z"])')) == ["x"]
