@@ -137,6 +137,7 @@ def test_users_and_groups_are_those_of_the_container_else_of_the_pod(
         agent,
         container("shared"),
         container("own", securityContext={"runAsUser": 1234, "runAsGroup": 2345}),
+        container("user", securityContext={"runAsUser": 1234}),
         container("image", image=images.WITH_USER),
         securityContext={"runAsUser": 1000, "fsGroup": 3000, "supplementalGroups": [4000]},
     )
@@ -144,11 +145,26 @@ def test_users_and_groups_are_those_of_the_container_else_of_the_pod(
     assert {name: found["Uid"].split()[0] for name, found in ids.items()} == {
         "shared": "1000",
         "own": "1234",
+        "user": "1234",
         "image": "1000",
     }
     assert ids["own"]["Gid"].split()[0] == "2345"
+    assert ids["user"]["Gid"].split()[0] == "0"
     for found in ids.values():
         assert {"3000", "4000"} <= set(found["Groups"].split())
+
+
+def test_a_group_alone_is_that_of_root(lab: Lab, agent: Agent) -> None:
+    """The image names no user, and runtimes refuse a group without one."""
+    web = _running(
+        agent,
+        container("own", securityContext={"runAsGroup": 2345}),
+        container("shared"),
+        securityContext={"runAsGroup": 3456},
+    )
+    for name, group in (("own", "2345"), ("shared", "3456")):
+        status = _status(lab, web.container(name).id)
+        assert (status["Uid"].split()[0], status["Gid"].split()[0]) == ("0", group)
 
 
 _NON_NUMERIC = (
@@ -262,6 +278,37 @@ def test_a_privileged_container_has_the_devices_and_capabilities_of_the_host(
 def _own_status() -> dict[str, str]:
     lines = Path("/proc/self/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _own_oom_score() -> int:
+    return int(Path("/proc/self/oom_score_adj").read_text())
+
+
+def _oom_score(lab: Lab, cid: str) -> int:
+    return int(lab.cri.oci_spec(cid)["process"]["oomScoreAdj"])
+
+
+def test_who_asks_for_less_memory_is_killed_sooner_when_there_is_none(
+    lab: Lab, agent: Agent
+) -> None:
+    amounts = {"cpu": "10m", "memory": "32Mi"}
+    agent.put("best-effort", pod("best-effort"))
+    guaranteed = {"limits": amounts, "requests": amounts}
+    agent.put("guaranteed", pod("guaranteed", container(resources=guaranteed)))
+    total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
+    small = {"requests": {"memory": str(total // 100)}}
+    large = {"requests": {"memory": str(total // 10)}}
+    side = container("side", restartPolicy="Always", resources=small)
+    both = [container("large", resources=large), container("none")]
+    agent.put("burstable", pod("burstable", *both, initContainers=[side]))
+    assert _oom_score(lab, agent.wait_pod("best-effort").container().id) == 1000
+    # The laboratory's containerd has no right to go below its own.
+    assert _oom_score(lab, agent.wait_pod("guaranteed").container().id) in (-997, _own_oom_score())
+    burstable = agent.wait_pod("burstable")
+    found = {name: _oom_score(lab, view.id) for name, view in burstable.containers.items()}
+    assert found["none"] == 999
+    assert found["large"] == 1000 - 1000 * (total // 10) // total
+    assert _oom_score(lab, burstable.init("side").id) == 1000 - 1000 * (total // 100) // total
 
 
 def test_limits_of_the_pod_are_those_of_a_container_without_its_own(lab: Lab, agent: Agent) -> None:

@@ -49,6 +49,14 @@ def test_init_containers_and_sidecars_start_in_order_and_stop_in_reverse(
         assert (web.init(name).state, web.init(name).reason) == ("terminated", "Completed")
         assert web.init(name).ready
     assert {web.init(name).state for name in ("s1", "s2")} == {"running"}
+    assert all(web.init(name).ready for name in ("s1", "s2"))
+    one, s1, two, s2 = (web.init(name) for name in ("one", "s1", "two", "s2"))
+    moments = [one.started, one.finished, s1.started, two.started, two.finished, s2.started]
+    moments.append(web.container("main").started)
+    assert all(moments)
+    assert moments == sorted(moments)
+    assert one.finished > one.started  # it took two seconds
+    assert {view.restarts for view in (*web.inits.values(), *web.containers.values())} == {0}
     assert until("five starts", lambda: len(diary.lines()) == 5)
     assert diary.lines() == ["one", "s1", "two", "s2", "main"]
     assert "stdout" not in agent.container_log(web, "one").read_text()
@@ -68,7 +76,7 @@ def test_an_init_container_that_fails_is_tried_again(agent: Agent, diary: Diary)
     )
     web = agent.wait_pod("web")
     assert web.init("one").restarts == 2
-    assert web.init("one").last_exit_code == 1
+    assert (web.init("one").last_exit_code, web.init("one").last_reason) == (1, "Error")
     assert diary.lines() == ["try"] * 3
     assert agent.container_log(web, "one", attempt=2).exists()
 
@@ -83,7 +91,8 @@ def test_an_init_container_that_fails_for_good_fails_the_pod(
     main = container("main", command=once("main"), **diary.mount)
     agent.put("web", _pod(diary, main, initContainers=inits, restartPolicy="Never"))
     web = agent.wait_pod("web", lambda it: it.phase == "Failed", what="Failed")
-    assert web.init("bad").exit_code == 7
+    assert (web.init("bad").exit_code, web.init("bad").reason) == (7, "Error")
+    assert web.conditions["Initialized"] == web.conditions["Ready"] == "False"
     assert web.container("main").reason == "PodInitializing"
     until("nothing runs", lambda: not lab.cri.running(full_name("web")))
     assert sorted(diary.lines()) == ["bad", "side", "stop-side"]
@@ -100,6 +109,12 @@ def test_a_job_ends_with_its_regular_containers_and_takes_sidecars_along(
     agent.wait_pod("web", lambda it: it.phase == phase, what=phase)
     until("nothing runs", lambda: not lab.cri.running(full_name("web")))
     assert diary.lines() == ["side", "main", "stop-side"]
+    done = agent.wait_pod(
+        "web", lambda it: it.init("side").state == "terminated", what="the sidecar's end"
+    )
+    assert (done.container("main").exit_code, done.init("side").exit_code) == (code, 0)
+    assert done.container("main").finished <= done.init("side").finished
+    assert done.conditions["Ready"] == done.conditions["ContainersReady"] == "False"
 
 
 def test_a_sidecar_that_ends_is_started_again_and_nothing_else(

@@ -77,9 +77,7 @@ ROWS = {
         CONFIG,
         "container nobody not found",
         from_(
-            resource_field_ref=ResourceFieldSelector(
-                container_name="nobody", resource="limits.cpu"
-            )
+            resource_field_ref=ResourceFieldSelector(container_name="nobody", resource="limits.cpu")
         ),
     ),
     "root by number": Bad(

@@ -111,7 +111,8 @@ def sandbox_security(
         privileged=any(is_privileged(c) for c in everyone),
         seccomp=v1.SecurityProfile(profile_type=v1.SecurityProfileProfileType.RuntimeDefault),
         run_as_user=_number(context.run_as_user),
-        run_as_group=_number(context.run_as_group),
+        # Runtimes refuse a group without a user, and whose the pause process is does not matter.
+        run_as_group=None if context.run_as_user is None else _number(context.run_as_group),
         selinux_options=_selinux(context.se_linux_options),
         supplemental_groups=supplemental_groups(pod),
         supplemental_groups_policy=_groups_policy(context),

@@ -16,6 +16,9 @@ class ContainerView:
         message: of the state.
         last_exit_code: of the previous run, None when there was none.
         exit_code: of this run, None while it has not ended.
+        started: when this run began, in whole seconds; empty while it has not.
+        finished: when it ended.
+        last_reason: how the previous run ended.
     """
 
     id: str
@@ -27,6 +30,9 @@ class ContainerView:
     image: str
     last_exit_code: int | None
     exit_code: int | None = None
+    started: str = ""
+    finished: str = ""
+    last_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,9 @@ def _container_view(item: Mapping[str, Any]) -> ContainerView:
         image=item.get("image", ""),
         last_exit_code=None if last is None else last.get("exitCode", 0),
         exit_code=detail.get("exitCode", 0) if state == "terminated" else None,
+        started=detail.get("startedAt") or "",
+        finished=detail.get("finishedAt") or "",
+        last_reason=(last or {}).get("reason", ""),
     )
 
 

@@ -279,3 +279,11 @@ def test_the_pods_security_settings_are_those_of_its_sandbox() -> None:
     assert found.supplemental_groups == [3000, 4000, 5000]
     assert found.supplemental_groups_policy is v1.SupplementalGroupsPolicy.Strict
     assert found.selinux_options == v1.SeLinuxOption(level="s0:c1")
+
+
+def test_a_sandbox_has_no_group_without_a_user() -> None:
+    """docs/behaviour/runtime.md, "Sandbox": runtimes refuse it."""
+    linux = build(make_pod(security_context=PodSecurityContext(run_as_group=2000))).linux
+    assert linux is not None
+    assert linux.security_context is not None
+    assert linux.security_context.run_as_group is None
