@@ -1,12 +1,14 @@
 """The agent starts while the API server is away, or has news for it."""
 
+import json
 import signal
+from typing import Any
 
 import pytest
 from tests.e2e.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.node import ClusterNode
 from tests.e2e.lab.containerd_lab import Lab
-from tests.e2e.lab.manifests import pod
+from tests.e2e.lab.manifests import container, pod
 from tests.e2e.lab.views import PodView
 from tests.e2e.lab.waiting import stays, until
 
@@ -18,7 +20,17 @@ def test_an_agent_started_while_the_server_is_away_keeps_pods_and_hears_later(
     lab: Lab, plane: ControlPlane, node: ClusterNode
 ) -> None:
     node.put("static", pod("static"))
-    kept, killed, deleted = node.run("kept"), node.run("killed"), node.run("deleted")
+    _make(plane, "ConfigMap", "rules", data={"rule": "stay"})
+    _make(plane, "ServiceAccount", "default")
+    sources = [{"serviceAccountToken": {"path": "token"}}, {"configMap": {"name": "rules"}}]
+    mounts = [{"name": "all", "mountPath": "/all"}]
+    killed = node.run(
+        "killed",
+        container(volumeMounts=mounts),
+        serviceAccountName="default",
+        volumes=[{"name": "all", "projected": {"sources": sources}}],
+    )
+    kept, deleted = node.run("kept"), node.run("deleted")
     static = node.wait_api_pod(node.full_name("static"))
     saved = node.root_dir / "checkpoints" / "api-pods.json"
     until("the checkpoint", lambda: deleted.uid in saved.read_text())
@@ -31,6 +43,9 @@ def test_an_agent_started_while_the_server_is_away_keeps_pods_and_hears_later(
     node.start()
     # The checkpoint counts after 20 s without the server; then PLEG and the start come.
     again = until("a restart", lambda: _pod(node, "killed", restarts=1), timeout=60)
+    read = lab.cri.exec(again.container().id, "sh", "-c", "cat /all/rule; wc -c </all/token")
+    assert read.stdout.startswith("stay")
+    assert int(read.stdout[4:]) > 100
     stays(
         "what ran goes on",
         lambda: (
@@ -48,6 +63,11 @@ def test_an_agent_started_while_the_server_is_away_keeps_pods_and_hears_later(
     assert told.container().id == again.container().id
     assert node.wait_api_pod("kept") == kept
     assert node.wait_api_pod(node.full_name("static")).containers == static.containers
+
+
+def _make(plane: ControlPlane, kind: str, name: str, **fields: Any) -> None:
+    made = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
+    plane.kubectl("apply", "-f", "-", said=json.dumps(made))
 
 
 def test_a_pod_deleted_while_the_agent_is_away_stops_when_it_is_back(
