@@ -231,12 +231,12 @@ def node_config(endpoint: str, tmp_path: Path, name: str = NODE, **settings: Any
     """Settings of an agent on these directories."""
     # How full this machine's disk is must not matter.
     settings.setdefault("image_gc_high_threshold_percent", 100)
+    settings.setdefault("node_ip", "10.0.0.1")
     return AgentConfig(
         container_runtime_endpoint=endpoint,
         root_dir=tmp_path / "root",
         pod_logs_dir=tmp_path / "logs",
         node_name=name,
-        node_ip="10.0.0.1",
         make_iptables_util_chains=False,
         **settings,
     )

@@ -22,6 +22,7 @@ from tests.unit.docs.metric_names import (
 )
 
 from nodeagent.kube.credentials.certificates import CertificateMetrics
+from nodeagent.kube.credentials.serving_certificates import ServingMetrics
 from nodeagent.kube.metrics import ClientMetrics
 from nodeagent.stats.container_metrics import FAMILIES as CONTAINER
 from nodeagent.stats.resource_metrics import FAMILIES as RESOURCE
@@ -40,10 +41,11 @@ CHANNELS = {
 
 
 def of_connection() -> CollectorRegistry:
-    """What an agent has besides, that talks to a real API server and rotates its certificate."""
+    """What an agent has besides, that talks to a real API server and rotates its certificates."""
     registry = CollectorRegistry()
     ClientMetrics(registry)
     CertificateMetrics(registry, lambda: 1.0)
+    ServingMetrics(registry)
     return registry
 
 

@@ -37,11 +37,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def boolean_option(
-    flag: str, help_text: str, *, default: str | None, show_default: bool = False
+    flag: str,
+    help_text: str,
+    *,
+    default: str | None,
+    show_default: bool = False,
+    name: str | None = None,
 ) -> Callable[[F], F]:
-    """A flag that takes ``true`` or ``false`` after an equals sign, or nothing for ``true``."""
+    """A flag that takes ``true`` or ``false`` after an equals sign, or nothing for ``true``.
+
+    ``name`` is that of its setting, where it is not the flag's.
+    """
     return click.option(
-        flag,
+        *filter(None, (flag, name)),
         is_flag=False,
         flag_value="true",
         default=default,

@@ -41,6 +41,12 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     ),
     click.option("--tls-cert-file", default="", help="Certificate of the API port, with chain."),
     click.option("--tls-private-key-file", default="", help="Its key."),
+    boolean_option(
+        "--rotate-server-certificates",
+        "Ask the cluster for the certificate of the API port, and for the next one in time.",
+        default="false",
+        name="server_tls_bootstrap",
+    ),
     click.option(
         "--tls-cipher-suites",
         multiple=True,

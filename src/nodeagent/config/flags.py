@@ -14,6 +14,7 @@ _FLAG_OF: Final[Mapping[str, str]] = {
     "event_record_qps": "event-qps",
     "image_gc_high_threshold_percent": "image-gc-high-threshold",
     "image_gc_low_threshold_percent": "image-gc-low-threshold",
+    "server_tls_bootstrap": "rotate-server-certificates",
     "image_minimum_gc_age": "minimum-image-ttl-duration",
 }
 """Flags whose name is not that of the setting."""

@@ -101,7 +101,7 @@ _TABLE: Final = (
     _f("tlsMinVersion", ""),
     _f("tlsCurvePreferences", None, "", "OpenSSL chooses the curves"),
     _f("rotateCertificates", _OFF),
-    _later("serverTLSBootstrap", _OFF, "rotate-server-certificates"),
+    _f("serverTLSBootstrap", _OFF, "rotate-server-certificates"),
     _f("authentication.x509.clientCAFile", "", "client-ca-file"),
     _f("authentication.webhook.enabled", _ON, "authentication-token-webhook"),
     _f("authentication.webhook.cacheTTL", "2m0s", "authentication-token-webhook-cache-ttl"),

@@ -55,6 +55,7 @@ class ServerOptions(NodeOptions):
         cert_dir: see :class:`ClusterSettings`; also holds the certificate that is made here.
         tls_cert_file: certificate of the API port, with its chain; "" for one made here.
         tls_private_key_file: its key.
+        server_tls_bootstrap: ask the cluster for the certificate of the API port.
         tls_cipher_suites: cipher suites up to TLS 1.2; empty means OpenSSL's choice.
         tls_min_version: lowest version of TLS; "" means ``VersionTLS12``.
         client_ca_file: who signs the certificates of clients; "" means that none count.
@@ -79,6 +80,7 @@ class ServerOptions(NodeOptions):
     port: int = 0
     tls_cert_file: Path | str = ""
     tls_private_key_file: Path | str = ""
+    server_tls_bootstrap: bool = False
     tls_cipher_suites: tuple[str, ...] = ()
     tls_min_version: str = ""
     client_ca_file: Path | str = ""

@@ -12,6 +12,7 @@ import anyio
 from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.api import Pod
+from nodeagent.api.node import NodeAddress
 from nodeagent.channels import ChannelMetrics, SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
 from nodeagent.cleanup import CleanUp
@@ -223,9 +224,12 @@ def build_parts(
     checkpoint.add("ages", probes.ages)
     checkpoint.add("starts", statuses.starts)
 
-    def facts() -> NodeFacts:
+    def node_addresses() -> tuple[NodeAddress, ...]:
         node = lookup.node()
-        return node_facts(node.status.addresses if node is not None else (), (node_address,))
+        return node.status.addresses if node is not None else ()
+
+    def facts() -> NodeFacts:
+        return node_facts(node_addresses(), (node_address,))
 
     syncer = PodSync(
         runtime=runtime_manager,
@@ -417,8 +421,10 @@ def build_parts(
         journal=journal,
         registry=registry,
     )
+
     server_side = ServerSide(
         refresh=refresh,
+        node_addresses=node_addresses,
         stats=stats,
         http=http,
         config=config,

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.aio import background
 from nodeagent.api import Pod
+from nodeagent.api.node import NodeAddress
 from nodeagent.clock import Clock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
@@ -35,6 +36,7 @@ from nodeagent.server.stats_app import stats_app
 from nodeagent.stats import StatsCollector
 
 if TYPE_CHECKING:
+    from nodeagent.kube.credentials.serving_certificates import ServingCertificates
     from nodeagent.server.kubelet.gate import Gate
     from nodeagent.server.kubelet.listener import ApiListener
 
@@ -74,6 +76,7 @@ class ServerSide:
         stats: collects what pods and node use.
         http: count requests.
         refresh: measures what is measured only when metrics are asked for.
+        node_addresses: of the Node, as the API server has them.
     """
 
     config: AgentConfig
@@ -91,6 +94,7 @@ class ServerSide:
     stats: StatsCollector
     http: HttpMetrics
     refresh: Callable[[], Awaitable[None]]
+    node_addresses: Callable[[], Sequence[NodeAddress]] = tuple
 
 
 class NodePods:
@@ -209,6 +213,9 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
     )
     tasks = await stack.enter_async_context(background())
     await tasks.start(watch.run)
+    certificates = _certificates(side, link)
+    if certificates is not None:
+        await tasks.start(certificates.run)
     try:
         files = await to_thread.run_sync(
             serving_files,
@@ -216,6 +223,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
             config.certificates_dir.absolute(),
             node,
             own_addresses(side.addresses),
+            certificates.file if certificates is not None else None,
         )
         listener = ApiListener(
             api,
@@ -225,7 +233,11 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
             port=config.port,
         )
         await stack.enter_async_context(listener)
-        _tell_of_certificate(side, listener)
+        if certificates is not None:
+            certificates.changed = listener.look
+            # One may have come since the files were read.
+            listener.look()
+        _tell_of_certificate(side, listener, certificates)
     except ServingError as error:
         raise StartError(str(error)) from error
     except OSError as error:
@@ -233,7 +245,30 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
     return listener.port
 
 
-def _tell_of_certificate(side: ServerSide, listener: ApiListener) -> None:
+def _certificates(side: ServerSide, link: ClusterLink | None) -> ServingCertificates | None:
+    """Who asks the cluster for the certificate of the port, if somebody does."""
+    config = side.config
+    if not config.server_tls_bootstrap:
+        return None
+    if link is None:
+        why = "there is no API server to ask for the certificate of the API port"
+        log.warning("no_certificate_asked_for", cause=why, now="one is made here")
+        return None
+    from nodeagent.kube.credentials.serving_certificates import ServingCertificates
+
+    return ServingCertificates(
+        config.effective_node_name,
+        config.certificates_dir.absolute(),
+        client=link.clients.main,
+        addresses=side.node_addresses,
+        clock=side.clock,
+        registry=side.registry,
+    )
+
+
+def _tell_of_certificate(
+    side: ServerSide, listener: ApiListener, certificates: ServingCertificates | None
+) -> None:
     """Let health and metrics say how the certificate of the port is."""
 
     def seconds_left() -> float:
@@ -241,8 +276,12 @@ def _tell_of_certificate(side: ServerSide, listener: ApiListener) -> None:
         return float("inf") if ends is None else (ends - side.clock.now()).total_seconds()
 
     def trouble() -> str:
-        ended = f"the certificate of the API port ended at {listener.ends:%Y-%m-%dT%H:%M:%SZ}"
-        problems = [listener.problem, ended if seconds_left() <= 0 else ""]
+        problems = [listener.problem]
+        if listener.ends is not None and seconds_left() <= 0:
+            at = f"{listener.ends:%Y-%m-%dT%H:%M:%SZ}"
+            problems.append(f"the certificate of the API port ended at {at}")
+        if certificates is not None:
+            problems.append(certificates.problem)
         return "; ".join(filter(None, problems))
 
     side.checks.add(serving(trouble))

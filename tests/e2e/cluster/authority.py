@@ -91,6 +91,8 @@ class Authority:
         builder = _builder(
             request.subject, self._cert.subject, request.public_key(), lifetime
         ).add_extension(x509.ExtendedKeyUsage(known), critical=False)
+        for extension in request.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
         signed = builder.sign(self._key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM)
 

@@ -99,6 +99,7 @@ tlsCertFile: /pki/served.crt
 tlsPrivateKeyFile: served.key
 tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
 tlsMinVersion: VersionTLS13
+serverTLSBootstrap: true
 authentication:
   x509: {clientCAFile: ca.crt}
   webhook: {enabled: false, cacheTTL: 1m}
@@ -181,6 +182,7 @@ logging: {format: json, verbosity: 4}
         "tls_private_key_file": tmp_path / "served.key",
         "tls_cipher_suites": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",),
         "tls_min_version": "VersionTLS13",
+        "server_tls_bootstrap": True,
         "client_ca_file": tmp_path / "ca.crt",
         "authentication_token_webhook": False,
         "authentication_token_webhook_cache_ttl": 60.0,

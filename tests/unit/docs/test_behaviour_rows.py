@@ -35,7 +35,7 @@ NUMBERED = {
     "eviction.md": (("eviction", "../integration"), 7),
     "events.md": (("node", "runtime", "pods", "probes"), 35),
     "cluster.md": (("kube",), 12),
-    "server.md": (("server",), 65),
+    "server.md": (("server", "kube", "../integration"), 73),
     "stats.md": (("stats", "server", "../integration"), 35),
     "objects.md": (("objects", "runtime", "sources", "../integration"), 20),
     "csi.md": (("csi", "volumes", "runtime", "../integration"), 50),

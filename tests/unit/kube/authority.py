@@ -60,8 +60,10 @@ class Authority:
         csr = x509.load_pem_x509_csr(request)
         assert csr.is_signature_valid
         builder = _builder(csr.subject, self._name, csr.public_key(), start=start, life=life)
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-        builder = builder.add_extension(usage, False)
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), False)
+        for extension in csr.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
         return _pem(builder.sign(self._key, hashes.SHA256()))
 
 

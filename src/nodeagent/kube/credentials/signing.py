@@ -18,7 +18,7 @@ from nodeagent.api.codec import decode
 from nodeagent.api.meta import ObjectMeta
 from nodeagent.kube import paths
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials.key_pair import SIGNER, USAGES, SigningRequest, belong_together
+from nodeagent.kube.credentials.key_pair import SigningRequest, belong_together
 from nodeagent.kube.errors import ApiError, KubeError
 from nodeagent.log import Log
 
@@ -83,7 +83,9 @@ async def _create(client: KubeClient, request: SigningRequest) -> CertificateSig
     wanted = CertificateSigningRequest(
         metadata=ObjectMeta(name=request.name),
         spec=CertificateSigningRequestSpec(
-            request=request.request, signer_name=SIGNER, usages=USAGES
+            request=request.request,
+            signer_name=request.purpose.signer,
+            usages=request.purpose.usages,
         ),
     )
     try:

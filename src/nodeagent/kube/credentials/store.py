@@ -1,4 +1,4 @@
-"""Where a node's client certificates lie: the kubelet's files. Blocking."""
+"""Where a node's certificates lie: the kubelet's files. Blocking."""
 
 from __future__ import annotations
 
@@ -10,30 +10,38 @@ from typing import Final
 
 from nodeagent.state_file import remove_leftovers, write_atomically
 
-_NAME: Final = "kubelet-client"
+CLIENT_FILES: Final = "kubelet-client"
+SERVING_FILES: Final = "kubelet-server"
 _DIRECTORY_MODE: Final = 0o700
 
 
 class CertificateStore:
-    """Client certificates, each in one file with its key, and a link to the one in use.
+    """Certificates, each in one file with its key, and a link to the one in use.
 
     Args:
         directory: where they lie; it is made when it is missing.
+        name: how their files' names begin.
 
     Attributes:
         current: the link.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.current = directory / f"{_NAME}-current.pem"
+    def __init__(self, directory: Path, name: str = CLIENT_FILES) -> None:
+        self.current = directory / f"{name}-current.pem"
+        self._name = name
         self._directory = directory
-        self._pending = directory / f"{_NAME}.key.tmp"
+        self._pending = directory / f"{name}.key.tmp"
 
     def load(self) -> bytes:
         """The certificate in use and its key, PEM; b"" when there is none that can be read."""
         with suppress(OSError):
             return self.current.read_bytes()
         return b""
+
+    def drop(self) -> None:
+        """Nothing is in use any more; the files stay."""
+        with suppress(OSError):
+            self.current.unlink(missing_ok=True)
 
     def save(self, certificate: bytes, key: bytes, now: datetime) -> Path:
         """Keep a new pair and let the link lead to it; the older files stay.
@@ -44,7 +52,7 @@ class CertificateStore:
         self._prepare()
         file = self._free(now)
         write_atomically(file, certificate.rstrip() + b"\n" + key)
-        updated = self._directory / f"{_NAME}-updated.pem"
+        updated = self._directory / f"{self._name}-updated.pem"
         updated.unlink(missing_ok=True)
         updated.symlink_to(file)
         updated.replace(self.current)
@@ -76,7 +84,7 @@ class CertificateStore:
 
     def _free(self, now: datetime) -> Path:
         """A name by the time that no file has."""
-        stem = f"{_NAME}-{now:%Y-%m-%d-%H-%M-%S}"
+        stem = f"{self._name}-{now:%Y-%m-%d-%H-%M-%S}"
         names = (stem, *(f"{stem}-{number}" for number in range(1, 100)))
         return next(
             file

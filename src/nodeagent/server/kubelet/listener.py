@@ -78,6 +78,11 @@ class ApiListener:
         self._server: asyncio.Server | None = None
         self._http: web.Server | None = None
         self._seen: tuple[object, ...] = ()
+        self._hint = anyio.Event()
+
+    def look(self) -> None:
+        """A file has changed: look at once."""
+        self._hint.set()
 
     async def __aenter__(self) -> Self:
         """Start listening.
@@ -168,7 +173,9 @@ class ApiListener:
 
     async def _look_after_files(self) -> None:
         while True:
-            await anyio.sleep(LOOK_PERIOD)
+            with anyio.move_on_after(LOOK_PERIOD):
+                await self._hint.wait()
+            self._hint = anyio.Event()
             seen = await to_thread.run_sync(self._files.signature)
             if seen == self._seen:
                 continue
@@ -183,7 +190,8 @@ class ApiListener:
                 continue
             self.problem = ""
             await self._listen(context)
-            log.info("certificate_read_again", file=str(self._files.certificate))
+            ends = f"{self.ends:%Y-%m-%dT%H:%M:%SZ}" if self.ends is not None else "unknown"
+            log.info("certificate_read_again", ends=ends)
 
 
 class _TurnedAway(asyncio.Protocol):

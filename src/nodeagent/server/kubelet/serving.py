@@ -39,22 +39,37 @@ class ServingFiles:
         certificate: with its chain.
         key: its key.
         client_ca: who signs the certificates of clients; None when none count.
+        awaited: file with certificate and key that the cluster is asked for; it counts before
+            the others once it is there. None when it is not asked.
     """
 
     certificate: Path
     key: Path
     client_ca: Path | None
+    awaited: Path | None = None
+
+    @property
+    def pair(self) -> tuple[Path, Path]:
+        """Certificate and key that count now."""
+        if self.awaited is not None and self.awaited.exists():
+            return self.awaited, self.awaited
+        return self.certificate, self.key
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no certificate yet, as one is waited for."""
+        return self.awaited is not None and not self.pair[0].exists()
 
     @property
     def all(self) -> tuple[Path, ...]:
         """All of them."""
-        files = (self.certificate, self.key)
+        files = tuple(dict.fromkeys(self.pair))
         return (*files, self.client_ca) if self.client_ca is not None else files
 
     def ends(self) -> datetime | None:
         """When the certificate ends; None when that cannot be said."""
         with suppress(OSError):
-            if (validity := validity_of(self.certificate.read_bytes())) is not None:
+            if (validity := validity_of(self.pair[0].read_bytes())) is not None:
                 return validity.ends
         return None
 
@@ -72,7 +87,11 @@ def _stamp(file: Path) -> object:
 
 
 def serving_files(
-    options: ServerOptions, cert_dir: Path, host: str, addresses: Sequence[str]
+    options: ServerOptions,
+    cert_dir: Path,
+    host: str,
+    addresses: Sequence[str],
+    awaited: Path | None = None,
 ) -> ServingFiles:
     """The files in force; without configured ones a certificate is made, once.
 
@@ -81,6 +100,7 @@ def serving_files(
         cert_dir: where a certificate that is made here lies.
         host: name of this node.
         addresses: its IP addresses.
+        awaited: where the certificate will lie that the cluster is asked for, if it is.
 
     Raises:
         ServingError: none could be made.
@@ -89,7 +109,9 @@ def serving_files(
     client_ca = Path(authority).absolute() if authority else None
     if str(options.tls_cert_file):
         certificate, key = Path(options.tls_cert_file), Path(options.tls_private_key_file)
-        return ServingFiles(certificate.absolute(), key.absolute(), client_ca)
+        return ServingFiles(certificate.absolute(), key.absolute(), client_ca, awaited)
+    if awaited is not None:
+        return ServingFiles(awaited, awaited, client_ca, awaited)
     certificate, key = cert_dir / f"{_NAME}.crt", cert_dir / f"{_NAME}.key"
     if not (_readable(certificate) and _readable(key)):
         _make(certificate, key, host, addresses)
@@ -136,26 +158,39 @@ def server_context(files: ServingFiles, options: ServerOptions) -> ssl.SSLContex
         except ssl.SSLError as error:
             msg = "this OpenSSL has none of the cipher suites of --tls-cipher-suites"
             raise ServingError(msg) from error
-    for file in files.all:
-        try:
-            file.read_bytes()
-        except OSError as error:
-            msg = f"{file} cannot be read: {error.strerror}"
-            raise ServingError(msg) from error
-    try:
-        # An empty password: a key that has one must not make the process ask on its terminal.
-        context.load_cert_chain(files.certificate, files.key, password="")
-    except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", "") or "they cannot be read"
-        msg = f"{files.certificate} and {files.key} are no certificate with its key ({reason})"
-        raise ServingError(msg) from error
+    # Without a certificate no handshake succeeds, which is right as long as one is waited for.
+    if not files.missing:
+        _load_pair(context, *files.pair)
     context.set_alpn_protocols(["http/1.1"])
     if files.client_ca is not None:
         _ask_clients(context, files.client_ca)
     return context
 
 
+def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    for file in dict.fromkeys((certificate, key)):
+        _check_readable(file)
+    try:
+        # An empty password: a key that has one must not make the process ask on its terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", "") or "they cannot be read"
+        msg = f"{certificate} and {key} are no certificate with its key ({reason})"
+        if certificate == key:
+            msg = f"{certificate} has no certificate with its key ({reason})"
+        raise ServingError(msg) from error
+
+
+def _check_readable(file: Path) -> None:
+    try:
+        file.read_bytes()
+    except OSError as error:
+        msg = f"{file} cannot be read: {error.strerror}"
+        raise ServingError(msg) from error
+
+
 def _ask_clients(context: ssl.SSLContext, authority: Path) -> None:
+    _check_readable(authority)
     try:
         context.load_verify_locations(cadata=authority.read_text("ascii", "replace"))
     except (ssl.SSLError, OSError, ValueError) as error:
