@@ -24,9 +24,11 @@ async def test_each_kind_of_probe_is_answered() -> None:
     get = HttpProbe()
     try:
         answers = [
-            await get(target("127.0.0.1", http_get=HTTPGetAction(path="/healthz", port=http))),
-            await TcpProbe()(target("127.0.0.1", tcp_socket=TCPSocketAction(port=http))),
-            await GrpcProbe()(target("127.0.0.1", grpc=GRPCAction(port=grpc))),
+            await get(
+                target(timeout_seconds=60, http_get=HTTPGetAction(path="/healthz", port=http))
+            ),
+            await TcpProbe()(target(timeout_seconds=60, tcp_socket=TCPSocketAction(port=http))),
+            await GrpcProbe()(target(timeout_seconds=60, grpc=GRPCAction(port=grpc))),
         ]
     finally:
         await get.aclose()

@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.realtime
 
 _SCRIPT = """
-import asyncio, importlib.abc, sys, time
+import asyncio, importlib.abc, sys
 from tests.unit.probes.servers import target
 from nodeagent.api import GRPCAction, HTTPGetAction
 from nodeagent.bench.probe_targets import listen, port_of
@@ -22,14 +22,24 @@ from nodeagent.probes.grpc_probe import GrpcProbe
 from nodeagent.probes.http_probe import HttpProbe
 
 
+class Loop(asyncio.SelectorEventLoop):
+    late = 0.0
+
+    def time(self):
+        return super().time() + self.late
+
+
+loop = Loop()
+
+
 class Slow(importlib.abc.MetaPathFinder):
-    # Finds nothing, and takes longer for it than a probe may.
+    # Finds nothing, and seems to take longer for it than a probe may.
     loaded = []
 
     def find_spec(self, name, path, where=None):
         if name in ("aiohttp", "nodeagent.proto.grpc.health.v1"):
             self.loaded.append(name)
-            time.sleep(4)
+            loop.late += 1000
         return None
 
 
@@ -40,15 +50,15 @@ async def main():
     page = HTTPGetAction(path="/", port=port_of(servers["http"]))
     health = GRPCAction(port=port_of(servers["grpc"]))
     probes = (
-        (get, target(timeout_seconds=3, http_get=page)),
-        (GrpcProbe(), target(timeout_seconds=3, grpc=health)),
+        (get, target(timeout_seconds=60, http_get=page)),
+        (GrpcProbe(), target(timeout_seconds=60, grpc=health)),
     )
     for probe, where in probes:
         print((await probe(where)).text)
     await get.aclose()
     print(len(Slow.loaded))
 
-asyncio.run(main())
+loop.run_until_complete(main())
 """
 
 
