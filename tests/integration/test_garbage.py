@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,48 @@ async def test_images_go_by_the_disk_and_by_what_is_known_of_their_age(tmp_path:
         await collect(settings(tmp_path, endpoint, **config_of_all), DO)
         left = {name for image in runtime.core.images.images for name in image.repo_tags}
         assert left == {"registry.test/young:1", "registry.test/pulling:1"}
+
+
+async def test_images_that_are_too_old_go_whatever_the_disk(tmp_path: Path) -> None:
+    async with simulated(tmp_path) as (runtime, endpoint):
+        config = settings(
+            tmp_path, endpoint, image_gc_high_threshold_percent=100, image_maximum_gc_age=3600.0
+        )
+        images = runtime.core.images
+        for name in ("registry.test/young:1", "registry.test/old:1", "registry.test/unknown:1"):
+            images.pull(name)
+        async with client(endpoint) as cri:
+            for name, seconds in (("young", 60), ("old", 7200)):
+                records = PullRecords(
+                    directory=tmp_path / "root" / "image_manager",
+                    images=cri,
+                    policy=VerificationPolicy(),
+                    clock=Ago(seconds),
+                    metrics=RecordMetrics(),
+                )
+                image = f"registry.test/{name}:1"
+                await records.intend(image)
+                await records.pulled(image, images.require(image).id, Credential())
+        told = await collect(config, DRY)
+        (unknown, old) = told.images
+        assert (unknown["name"], unknown["why"]) == ("registry.test/unknown:1", "never in use")
+        assert old["name"] == "registry.test/old:1"
+        assert old["why"].startswith("unused for 2h")
+        assert len(images.images) == 3
+        done = await collect(config, DO)
+        assert (done.images, done.failures) == (told.images, [])
+        left = {name for image in images.images for name in image.repo_tags}
+        assert left == {"registry.test/young:1"}
+
+
+class Ago(SystemClock):
+    """A clock that is late."""
+
+    def __init__(self, seconds: float) -> None:
+        self._late = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() - self._late
 
 
 async def test_what_cannot_be_removed_is_a_failure(tmp_path: Path) -> None:

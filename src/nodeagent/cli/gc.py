@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nodeagent.runtime.garbage_wiring import Node
     from nodeagent.runtime.gc import ContainerGC, GarbagePlan, ListPods
     from nodeagent.runtime.image_gc import ImagePlan
-    from nodeagent.runtime.image_gc_plan import DoomedImage
+    from nodeagent.runtime.image_gc_plan import DoomedImage, ImageRecord
 
 _OLD: Final = 10 * 365 * 86400.0
 """Age of an image of which nobody knows when it came, in seconds."""
@@ -279,10 +279,8 @@ async def _images(config: AgentConfig, client: CRIClient, wish: Wish, report: Re
     await gc.look()
     now, wall = anyio.current_time(), SystemClock().time_ns() / 1e9
     written = dict(records.times())
-    gc.records = {
-        ref: replace(record, first_seen=now - max(wall - written.get(ref, wall - _OLD), 0.0))
-        for ref, record in gc.records.items()
-    }
+    ages = {ref: max(wall - moment, 0.0) for ref, moment in written.items()}
+    gc.records = {ref: _aged(record, now, ages.get(ref)) for ref, record in gc.records.items()}
     try:
         plan = await gc.plan()
     except (ImageGCError, OSError) as error:
@@ -294,8 +292,16 @@ async def _images(config: AgentConfig, client: CRIClient, wish: Wish, report: Re
         report.notes.append(_disk(plan, config))
     if wish.dry_run or not doomed:
         return
-    _freed, failures = await gc.free(None if wish.all_images else plan.wanted)
+    _freed, failures = await gc.carry_out(doomed)
     report.failures += failures
+
+
+def _aged(record: ImageRecord, now: float, pulled: float | None) -> ImageRecord:
+    """What is known of an image without an agent: how many seconds ago one pulled it, at best."""
+    if pulled is None:
+        return replace(record, first_seen=now - _OLD)
+    last_used = now if record.in_use else now - pulled
+    return replace(record, first_seen=now - pulled, last_used=last_used)
 
 
 def _told_image(doomed: DoomedImage) -> dict[str, Any]:

@@ -247,6 +247,16 @@ class ImageGC:
             raise ImageGCError(msg)
         return freed
 
+    async def carry_out(self, doomed: Sequence[DoomedImage]) -> tuple[int, list[str]]:
+        """Remove these images, those of :meth:`plan` or :meth:`unused`.
+
+        Returns:
+            Bytes that were freed, and what went wrong.
+        """
+        freed, failures = await self._remove(doomed)
+        await self.forget(self.records)
+        return freed, failures
+
     def unused(self) -> list[DoomedImage]:
         """All images that may go when space is needed; :meth:`look` must have been called."""
         return self._for_space(anyio.current_time())
