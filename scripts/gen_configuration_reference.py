@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from nodeagent.config.agent_file import AGENT_FIELDS, AgentField
 from nodeagent.config.kubelet_fields import (
     ACTS,
     FIELDS,
@@ -29,12 +30,29 @@ and flags go together, is told in [configuration](configuration.md#the-file).
 | field | default | flag | library | here |
 |---|---|---|---|---|
 """
+OWN = """
+## NodeAgentConfiguration
+
+The agent's own fields, of `apiVersion: nodeagent.dev/v1alpha1`, `kind: NodeAgentConfiguration`.
+Where they may stand is told in [configuration](configuration.md#the-agents-own-fields).
+
+| field | default | flag | library | meaning |
+|---|---|---|---|---|
+| `kubelet` | | | | the fields of a KubeletConfiguration |
+"""
 
 
 def page() -> str:
     """The whole page."""
     names = {path_of_setting(name): name for name in settings_in_file()}
-    return HEAD + "".join(_row(field, names.get(field.path, "")) for field in FIELDS.values())
+    rows = "".join(_row(field, names.get(field.path, "")) for field in FIELDS.values())
+    return HEAD + rows + OWN + "".join(map(_own_row, AGENT_FIELDS.values()))
+
+
+def _own_row(field: AgentField) -> str:
+    flag = f"`--{field.flag}`" if field.flag else ""
+    default = "" if field.default in ("", {}) else f"`{json.dumps(field.default)}`"
+    return f"| `{field.name}` | {default} | {flag} | `{field.setting}` | {field.meaning} |\n"
 
 
 def _row(field: Field, setting: str) -> str:

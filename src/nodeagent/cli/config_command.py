@@ -11,6 +11,7 @@ import click
 import yaml
 
 from nodeagent.config import ConfigError, ConfigFilesError, load_configuration
+from nodeagent.config.agent_file import AGENT_FIELDS, AGENT_KIND, AGENT_VERSION, AgentField
 from nodeagent.config.effective import as_object
 from nodeagent.config.kubelet_fields import ACTS, FIELDS, NOTHING, Field
 from nodeagent.config.kubelet_file import LoadedFile
@@ -52,7 +53,8 @@ def validate(config_file: str, config_dir: str) -> int:
         return INVALID
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}")
-    click.echo(f"{config_file or config_dir}: valid, {len(loaded.origins)} fields given")
+    given = len(loaded.origins) + len(loaded.own_origins)
+    click.echo(f"{config_file or config_dir}: valid, {given} fields given")
     return 0
 
 
@@ -72,11 +74,17 @@ def explain(
     if flags:
         return _explain_flags(as_json=as_json)
     chosen = [f for f in FIELDS.values() if not fields or any(map(_within(f.path), fields))]
-    if missing := [name for name in fields if not any(_within(f.path)(name) for f in chosen)]:
+    own = [f for f in AGENT_FIELDS.values() if not fields or f.name in fields]
+    known = {f.name for f in own}
+    if missing := [
+        name
+        for name in fields
+        if name not in known and not any(_within(f.path)(name) for f in chosen)
+    ]:
         msg = f"there is no field {', '.join(missing)} (nodeagent config explain lists all)"
         raise click.UsageError(msg)
     loaded = _loaded(config_file, config_dir) if config_file or config_dir else None
-    rows = [_row(field, loaded) for field in chosen]
+    rows = [_row(field, loaded) for field in chosen] + [_own_row(f, loaded) for f in own]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return 0
@@ -130,8 +138,12 @@ def show(config_file: str, config_dir: str, defaults: bool) -> int:
     if defaults and (config_file or config_dir):
         msg = "--defaults goes without --config and --config-dir"
         raise click.UsageError(msg)
-    values = _defaults() if defaults else _loaded(config_file, config_dir).effective
+    loaded = None if defaults else _loaded(config_file, config_dir)
+    values = _defaults() if loaded is None else loaded.effective
     click.echo(yaml.safe_dump(as_object(_shown(values)), sort_keys=False), nl=False)
+    own = _own_defaults() if loaded is None else loaded.own
+    head = {"apiVersion": AGENT_VERSION, "kind": AGENT_KIND}
+    click.echo("---\n" + yaml.safe_dump({**head, **own}, sort_keys=False), nl=False)
     return 0
 
 
@@ -140,9 +152,13 @@ def show(config_file: str, config_dir: str, defaults: bool) -> int:
 @click.argument("other", required=False, default="")
 def diff(config_file: str, config_dir: str, other: str) -> int:
     """List the fields in which the files differ from OTHER, or from the defaults."""
-    mine = _shown(_loaded(config_file, config_dir).effective)
-    theirs = _shown(_loaded(other, "").effective if other else _defaults())
-    lines = list(_differences(theirs, mine))
+    mine, theirs = _loaded(config_file, config_dir), _loaded(other, "") if other else None
+    before = _defaults() if theirs is None else theirs.effective
+    own = _own_defaults() if theirs is None else theirs.own
+    lines = [
+        *_differences(_shown(before), _shown(mine.effective)),
+        *_differences(own, mine.own),
+    ]
     for line in lines:
         click.echo(line)
     return INVALID if lines else 0
@@ -179,6 +195,32 @@ def _defaults() -> dict[str, Any]:
     return {path: field.default for path, field in FIELDS.items()}
 
 
+def _own_defaults() -> dict[str, Any]:
+    return {name: field.default for name, field in AGENT_FIELDS.items()}
+
+
+def _own_row(field: AgentField, loaded: LoadedFile | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "field": field.name,
+        "kind": AGENT_KIND,
+        "default": field.default,
+        "flag": f"--{field.flag}" if field.flag else "",
+        "effect": ACTS,
+        "note": field.meaning,
+    }
+    if loaded is not None:
+        row["value"] = loaded.own[field.name]
+        inside = (field.name, f"{field.name}.")
+        row["files"] = sorted(
+            {
+                str(file)
+                for at, file in loaded.own_origins.items()
+                if at == inside[0] or at.startswith(inside[1])
+            }
+        )
+    return row
+
+
 def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values without what is secret."""
     shown = dict(values)
@@ -211,6 +253,8 @@ def _row(field: Field, loaded: LoadedFile | None) -> dict[str, Any]:
 
 def _described(row: Mapping[str, Any]) -> str:
     parts = [f"{row['field']}: default {_text(row['default'])}"]
+    if "kind" in row:
+        parts.append(f"of {row['kind']}")
     if row["flag"]:
         parts.append(f"flag {row['flag']}")
     if row["effect"] != "acts":

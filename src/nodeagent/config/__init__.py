@@ -7,7 +7,7 @@ from nodeagent.config.agent_config import (
 )
 from nodeagent.config.cluster_settings import ClusterSettings, RequestLimits
 from nodeagent.config.errors import ConfigError, ConfigFilesError
-from nodeagent.config.kubelet_file import load_configuration, load_kubelet_file
+from nodeagent.config.kubelet_file import LoadedFile, load_configuration, load_kubelet_file
 from nodeagent.config.kubelet_model import KubeletConfiguration
 from nodeagent.config.node_options import NodeOptions
 from nodeagent.config.proxy import environment_proxy
@@ -19,6 +19,7 @@ __all__ = [
     "ConfigError",
     "ConfigFilesError",
     "KubeletConfiguration",
+    "LoadedFile",
     "NodeOptions",
     "RequestLimits",
     "default_node_name",

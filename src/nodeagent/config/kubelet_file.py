@@ -20,13 +20,12 @@ from nodeagent.api.decode import decode_node
 from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.config.agent_config import AgentConfig
+from nodeagent.config.agent_file import own_settings, read_both
 from nodeagent.config.errors import ConfigError, ConfigFilesError
 from nodeagent.config.feature_gates import remarks as gate_remarks
 from nodeagent.config.flag_layer import put_over
 from nodeagent.config.kubelet_fields import ACTS, FIELDS, LATER, path_of_setting, settings_in_file
 from nodeagent.config.kubelet_model import (
-    API_VERSION,
-    KIND,
     KubeletConfiguration,
     Logging,
 )
@@ -34,11 +33,9 @@ from nodeagent.config.kubelet_rules import faults
 from nodeagent.config.layers import (
     Layered,
     drop_ins,
-    head_of,
     layered,
     leaf_paths,
     merge,
-    read_object,
 )
 from nodeagent.config.node_options import DEFAULT_EVICTION_HARD
 from nodeagent.duration import format_duration, parse_duration
@@ -99,12 +96,16 @@ class LoadedFile:
         warnings: what was ignored, or is not acted on.
         effective: every field that was given, with the defaults of all others, by its path.
         origins: the file of each field that was given.
+        own: every one of the agent's own fields, with the defaults of those not given, by name.
+        own_origins: the file of each of them that was given.
     """
 
     settings: dict[str, Any]
     warnings: tuple[str, ...]
     effective: dict[str, Any] = field(default_factory=dict, compare=False)
     origins: dict[str, Path] = field(default_factory=dict, compare=False)
+    own: dict[str, Any] = field(default_factory=dict, compare=False)
+    own_origins: dict[str, Path] = field(default_factory=dict, compare=False)
 
 
 def load_kubelet_file(path: Path) -> LoadedFile:
@@ -132,49 +133,59 @@ def load_configuration(
         ConfigError: a file cannot be read; names it.
         ConfigFilesError: what they say cannot be used; names every field.
     """
-    layers, aside = _layers(file, directory)
+    layers, mine, aside = _layers(file, directory)
     layers = put_over(layers, flags)
     option, place = ("config", file) if file else ("config_dir", directory)
     if file is None and directory is None:
         option, place = "flags", None
+    own = own_settings(mine, file)
+    wrong = [_named(mine, file, each) for each in own.problems]
     decoded = decode_node(layers.root, KubeletConfiguration)
     if decoded.value is None:
-        raise ConfigFilesError(option, place, [_named(layers, file, e) for e in decoded.errors])
+        wrong += [_named(layers, file, each) for each in decoded.errors]
+        raise ConfigFilesError(option, place, wrong)
     effective = dict(_effective(decoded.value))
     problems = [FieldProblem(path, text) for path, text in faults(effective)]
     settings = _settings(decoded.value, layers, file, problems)
-    if problems:
-        raise ConfigFilesError(option, place, [_named(layers, file, each) for each in problems])
-    warnings = [_named(layers, file, w) for w in decoded.warnings]
+    wrong += [_named(layers, file, each) for each in problems]
+    if wrong:
+        raise ConfigFilesError(option, place, wrong)
+    warnings = [_named(mine, file, w) for w in own.warnings]
+    warnings += [_named(layers, file, w) for w in decoded.warnings]
     warnings += [_named(layers, file, w) for w in _remarks(layers.root, effective)]
     warnings += gate_remarks(effective["featureGates"] or {})
     warnings += [f"{path}: left aside, drop-ins end in .conf" for path in aside]
-    return LoadedFile(settings, tuple(warnings), effective, layers.origins)
+    return LoadedFile(
+        settings | own.settings,
+        tuple(warnings),
+        effective,
+        layers.origins,
+        own.effective,
+        mine.origins,
+    )
 
 
-def _layers(file: Path | None, directory: Path | None) -> tuple[Layered, Sequence[Path]]:
-    """What the files say together, and the files that were left aside."""
-    layers = Layered(nodes.Mapping(0))
+def _layers(file: Path | None, directory: Path | None) -> tuple[Layered, Layered, Sequence[Path]]:
+    """What the files say together, of both kinds, and the files that were left aside."""
+    layers, own = Layered(nodes.Mapping(0)), Layered(nodes.Mapping(0))
     if file is not None:
-        layers = layered(_object(file, "config"), file)
+        kubelet, mine = read_both(file, "config")
+        layers = layers if kubelet is None else layered(kubelet, file)
+        own = own if mine is None else layered(mine, file)
     if directory is None:
-        return layers, ()
+        return layers, own, ()
     taken, aside = drop_ins(directory)
     for path in taken:
-        patch = _object(path, "config_dir")
+        patch, mine = read_both(path, "config_dir")
+        if mine is not None:
+            own = merge(own, mine, path)
+        if patch is None:
+            continue
         if _EVICTION in patch.values and not _is_object(layers.root.values.get(_EVICTION)):
             # The defaults stand already when drop-ins are laid over a file.
             layers = merge(layers, _eviction_defaults(), file or path)
         layers = merge(layers, patch, path)
-    return layers, aside
-
-
-def _object(path: Path, option: str) -> nodes.Mapping:
-    root = read_object(path, option)
-    if head_of(root) != (API_VERSION, KIND):
-        allowed = f"must be kind {KIND} of apiVersion {API_VERSION}"
-        raise ConfigError(option, path, allowed)
-    return root
+    return layers, own, aside
 
 
 def _is_object(node: nodes.Node | None) -> bool:

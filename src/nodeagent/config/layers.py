@@ -45,8 +45,8 @@ class Layered:
         return next((file for at, file in self.origins.items() if at.startswith(inside)), None)
 
 
-def read_object(path: Path, option: str = "config") -> Mapping:
-    """Read a file of one object. Blocks.
+def read_objects(path: Path, option: str = "config") -> list[Mapping]:
+    """Read a file of objects, mostly of one. Blocks.
 
     Args:
         path: the file.
@@ -59,18 +59,20 @@ def read_object(path: Path, option: str = "config") -> Mapping:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(option, path, f"cannot be read: {error.strerror}") from error
-    documents = load_documents(data)
-    if len(documents) != 1:
-        raise ConfigError(option, path, f"must hold one document, has {len(documents)}")
-    document = documents[0]
-    if document.error is not None:
-        fault = FieldProblem("", document.error.message, document.error.line, document.error.column)
-        raise ConfigError(option, path, str(fault))
-    if document.root is None:
+    found = []
+    for document in load_documents(data):
+        if document.error is not None:
+            wrong = document.error
+            fault = FieldProblem("", wrong.message, wrong.line, wrong.column)
+            raise ConfigError(option, path, str(fault))
+        if document.root is None:
+            continue
+        if not isinstance(document.root, Mapping):
+            raise ConfigError(option, path, "must be an object with apiVersion and kind")
+        found.append(document.root)
+    if not found:
         raise ConfigError(option, path, "is empty")
-    if not isinstance(document.root, Mapping):
-        raise ConfigError(option, path, "must be an object with apiVersion and kind")
-    return document.root
+    return found
 
 
 def head_of(root: Mapping) -> tuple[Any, Any]:

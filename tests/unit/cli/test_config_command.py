@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from nodeagent.cli import app
+from nodeagent.config.agent_file import AGENT_FIELDS
 from nodeagent.config.kubelet_fields import FIELDS
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -79,6 +80,8 @@ DROP_INS = {
     "shutdownGracePeriodCriticalPods: 10s\n",
 }
 
+OWN = "apiVersion: nodeagent.dev/v1alpha1\nkind: NodeAgentConfiguration\n"
+
 
 def written(directory: Path, text: str, name: str = "kubelet.yaml") -> str:
     path = directory / name
@@ -127,7 +130,9 @@ def test_validate_tells_every_problem_on_a_line(
 def test_explain_lists_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.invoke(["config", "explain"]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in told] == list(FIELDS)
+    assert [line.partition(":")[0] for line in told] == [*FIELDS, *AGENT_FIELDS]
+    assert "journalSize: default 16384; of NodeAgentConfiguration" in told
+    assert 'nodeName: default ""; of NodeAgentConfiguration; flag --hostname-override' in told
     assert "maxPods: default 110; flag --max-pods" in told
     assert (
         'hairpinMode: default "promiscuous-bridge"; flag --hairpin-mode; '
@@ -163,10 +168,17 @@ def test_show_prints_a_file_that_can_be_used(
     assert capsys.readouterr().out == ""
     path = written(tmp_path, "maxPods: 7\n")
     assert app.invoke(["config", "show", "--config", path]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["maxPods"] == 7
+    kubelet, own = yaml.safe_load_all(capsys.readouterr().out)
+    assert (kubelet["maxPods"], own["journalSize"]) == (7, 16384)
     assert app.invoke(["config", "diff", f"--config={path}", str(again)]) == 1
     assert capsys.readouterr().out == "maxPods: 110 -> 7\n"
     assert app.invoke(["config", "show", "--defaults", f"--config={path}"]) == 2
+    own = written(tmp_path / "d", "", "own.conf")
+    Path(own).write_text(OWN + "journalSize: 5\n")
+    assert app.invoke(["config", "diff", f"--config-dir={tmp_path}/d"]) == 1
+    assert capsys.readouterr().out == "journalSize: 16384 -> 5\n"
+    assert app.invoke(["config", "explain", f"--config-dir={tmp_path}/d", "journalSize"]) == 0
+    assert capsys.readouterr().out.endswith(f"set to 5 by {tmp_path}/d/own.conf\n")
 
 
 def test_nothing_secret_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

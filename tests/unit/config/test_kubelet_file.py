@@ -326,7 +326,7 @@ def test_json_is_read_too(tmp_path: Path) -> None:
         ("logging: {verbosity: lots}\n", "logging.verbosity: "),
         ("readOnlyPort: 1\nreadOnlyPort: 2\n", "readOnlyPort"),
         ("a: [\n", "line 4"),
-        ("---\na: 1\n", "must hold one document, has 2"),
+        ("---\na: 1\n", "apiVersion is missing, kind is missing"),
         (b"clusterDomain: \xff\n", "not UTF-8"),
     ],
 )
@@ -335,24 +335,34 @@ def test_a_bad_value_is_named_with_its_field(tmp_path: Path, text: str | bytes, 
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("head", "has"),
     [
-        "a: b\n",
-        "kind: KubeletConfiguration\n",
-        "apiVersion: kubelet.config.k8s.io/v1beta1\n",
-        "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n",
-        "apiVersion: v1\nkind: Pod\n",
+        ("a: b\n", "apiVersion is missing, kind is missing"),
+        (
+            "kind: KubeletConfiguration\n",
+            "apiVersion is missing, kind is 'KubeletConfiguration'",
+        ),
+        (
+            "apiVersion: kubelet.config.k8s.io/v1beta1\n",
+            "apiVersion is 'kubelet.config.k8s.io/v1beta1', kind is missing",
+        ),
+        (
+            "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n",
+            "apiVersion is 'kubelet.config.k8s.io/v1', kind is 'KubeletConfiguration'",
+        ),
+        ("apiVersion: v1\nkind: Pod\n", "apiVersion is 'v1', kind is 'Pod'"),
     ],
 )
-def test_another_kind_or_version_is_refused(tmp_path: Path, head: str) -> None:
+def test_another_kind_or_version_is_refused(tmp_path: Path, head: str, has: str) -> None:
     assert refusal(tmp_path, "", head=head) == (
-        "must be kind KubeletConfiguration of apiVersion kubelet.config.k8s.io/v1beta1"
+        "must be kind KubeletConfiguration of apiVersion kubelet.config.k8s.io/v1beta1, "
+        f"or NodeAgentConfiguration of nodeagent.dev/v1alpha1; {has}"
     )
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
 def test_an_empty_file_is_refused(tmp_path: Path, text: str) -> None:
-    assert refusal(tmp_path, text, head="") == "must hold one document, has 0"
+    assert refusal(tmp_path, text, head="") == "is empty"
 
 
 def test_what_is_no_object_is_refused(tmp_path: Path) -> None:
