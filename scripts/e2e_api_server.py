@@ -1,9 +1,9 @@
-"""Provide etcd and kube-apiserver for the end-to-end tests (stdlib only).
+"""Provide etcd, kube-apiserver and a kubectl of its age for the end-to-end tests (stdlib only).
 
-Both come from Debian: etcd as the package's binary, kube-apiserver built from the source package
-with Debian's Go. Nothing is installed and no file of the machine's is changed: packages are
-unpacked below a temporary directory, apt gets lists of its own there, and only the two binaries
-stay, in the user's cache directory.
+All come from Debian: etcd and kubectl as the packages' binaries, kube-apiserver built from the
+source package with Debian's Go. Nothing is installed and no file of the machine's is changed:
+packages are unpacked below a temporary directory, apt gets lists of its own there, and only the
+binaries stay, in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from tests.e2e.cluster import assets  # noqa: E402
 RELEASE = "bookworm"
 GO = "1.19"
 SERVER_VERSION = "v1.20.2"
-PACKAGES = (f"golang-{GO}-go", f"golang-{GO}-src", "etcd-server")
+COMPILER = (f"golang-{GO}-go", f"golang-{GO}-src")
+PACKAGED = {
+    "etcd": ("etcd-server", "usr/bin/etcd"),
+    assets.OLD_KUBECTL: ("kubernetes-client", "usr/bin/kubectl"),
+}
+SERVER = "kube-apiserver"
 #: Groups that carry an OpenAPI marker but that no server of ours serves.
 UNSERVED = ("/config/", "audit", "code-generator", "example", "metrics", "sample", "testapi")
 #: A build directory of this age is nobody's any more.
@@ -65,11 +70,12 @@ def provide(names: list[str]) -> str | None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache.parent) as directory:
         work = Workshop(Path(directory))
         try:
-            work.fetch()
-            if "etcd" in names:
-                keep(work.root / "usr/bin/etcd", cache / "etcd")
-            if "kube-apiserver" in names:
-                keep(work.build_server(), cache / "kube-apiserver")
+            work.fetch(names)
+            for name, (_, path) in PACKAGED.items():
+                if name in names:
+                    keep(work.root / path, cache / name)
+            if SERVER in names:
+                keep(work.build_server(), cache / SERVER)
         except subprocess.CalledProcessError as error:
             said = (error.stderr or b"").decode(errors="replace").strip()[-2000:]
             return f"{' '.join(map(str, error.cmd[:3]))} ... ended with {error.returncode}: {said}"
@@ -103,9 +109,12 @@ class Workshop:
 
     # --- apt, with lists of its own -------------------------------------------------------
 
-    def fetch(self) -> None:
-        """Download packages and sources, and unpack them."""
-        say(f"fetching etcd, Go {GO} and the sources of Kubernetes {SERVER_VERSION} with apt")
+    def fetch(self, names: list[str]) -> None:
+        """Download the packages and sources that some binaries come from, and unpack them."""
+        packages = [package for name, (package, _) in PACKAGED.items() if name in names]
+        if SERVER in names:
+            say(f"fetching Go {GO} and the sources of Kubernetes {SERVER_VERSION} with apt")
+            packages += COMPILER
         for directory in ("lists/partial", "archives/partial", "parts"):
             (self._apt / directory).mkdir(parents=True)
         for directory in (self._sources, self.root, self._tree):
@@ -114,10 +123,14 @@ class Workshop:
             (self._apt / "parts" / name).write_text(text)
         # Of several sources, any one may have no index of sources: what counts is the download.
         self._apt_get("update", check=False)
-        self._apt_get("source", "--download-only", "kubernetes")
-        self._apt_get("download", *PACKAGES)
+        say(f"fetching {', '.join(packages)} with apt")
+        self._apt_get("download", *packages)
+        if SERVER in names:
+            self._apt_get("source", "--download-only", "kubernetes")
         for package in self._sources.glob("*.deb"):
             run("dpkg", "-x", package, self.root)
+        if SERVER not in names:
+            return
         (archive,) = self._sources.glob("kubernetes_*.orig.tar.*")
         run("tar", "-xf", archive, "-C", self._tree, "--strip-components=1")
 

@@ -24,6 +24,7 @@ NEEDED = {
     "iptables": "iptables",
     "iproute2": "ip",
     "busybox-static": "busybox",
+    "curl": "curl",
     "gcc": "gcc",
     "libc6-dev": "/usr/lib/**/libc.a",
 }

@@ -8,81 +8,24 @@ import http.client
 import os
 import re
 import ssl
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.e2e.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.node import ClusterNode
+from tests.e2e.cluster.served import create, curl, served_node
 from tests.e2e.lab.containerd_lab import Lab
-from tests.e2e.lab.manifests import Json, container, pod, then_wait
-from tests.e2e.lab.ports import free_port
+from tests.e2e.lab.images import BUSYBOX
 from tests.e2e.lab.waiting import until
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
 
-NAME = "served"
-
-
-@contextmanager
-def served_node(
-    lab: Lab, plane: ControlPlane, address: str, base: Path, *flags: str
-) -> Iterator[ClusterNode]:
-    """A node that the API server can reach."""
-    serving = plane.authority.issue(f"serving-{NAME}", NAME, hosts=[NAME, address])
-    port = free_port()
-    own = (
-        f"--node-ip={address}",
-        f"--address={address}",
-        f"--port={port}",
-        f"--client-ca-file={plane.authority.file}",
-        f"--tls-cert-file={serving.cert}",
-        f"--tls-private-key-file={serving.key}",
-    )
-    with closing(ClusterNode(base, lab.endpoint, plane, NAME, *own, *flags)) as node:
-        node.read_only_host, node.api_port = address, port
-        node.start()
-        node.wait_ready()
-        yield node
-
 
 @pytest.fixture
 def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterator[ClusterNode]:
-    with served_node(lab, plane, address, tmp_path) as node:
+    with served_node(lab.endpoint, plane, address, tmp_path) as node:
         yield node
-
-
-def create(
-    node: ClusterNode,
-    name: str,
-    script: str = "true",
-    *,
-    command: tuple[str, ...] | None = None,
-    main: Json | None = None,
-    **spec: Any,
-) -> None:
-    """Create a pod that is bound to the node, and wait until it runs.
-
-    Args:
-        node: where.
-        name: of the pod.
-        script: what its container does before it waits.
-        command: what it does instead.
-        main: further fields of the container.
-        spec: further fields of the pod's spec.
-    """
-    settings = {"nodeName": node.name, "terminationGracePeriodSeconds": 2, **spec}
-    only = container(command=command or then_wait(script), **(main or {}))
-    node.plane.kubectl("create", "-f", "-", said=pod(name, only, **settings))
-
-    def runs() -> bool:
-        found = node.plane.api.find(f"/api/v1/namespaces/default/pods/{name}") or {}
-        return str(found.get("status", {}).get("phase", "")) == "Running"
-
-    until(f"{name} runs", runs)
 
 
 def test_logs_of_a_container(node: ClusterNode) -> None:
@@ -175,6 +118,30 @@ def test_attaching_to_a_container(node: ClusterNode) -> None:
         assert attached.stdout.readline() == b"got two\n"
 
 
+def test_debugging_with_an_ephemeral_container(node: ClusterNode) -> None:
+    kubectl = node.plane.kubectl_of_server
+    create(node, "web")
+    words = ("debug", "-it", "web", f"--image={BUSYBOX}", "-c", "debugger", "--", "sh")
+    with kubectl.in_terminal(*words) as shell:
+        shell.type("echo $((40+2)) says $(hostname)\r")
+        shell.wait_for("42 says web")
+        (status,) = kubectl.json("get", "pod", "web")["status"]["ephemeralContainerStatuses"]
+        assert status["name"] == "debugger"
+        assert status["state"]["running"]["startedAt"]
+        shell.type("exit 4\r")
+        shell.ends()
+
+    def ended() -> bool:
+        (status,) = kubectl.json("get", "pod", "web")["status"]["ephemeralContainerStatuses"]
+        return bool(status["state"].get("terminated", {}).get("exitCode") == 4)
+
+    until("the end of the debugger", ended)
+    assert "42 says web" in kubectl("logs", "web", "-c", "debugger")
+    shown = kubectl.json("get", "pod", "web")["status"]
+    assert shown["phase"] == "Running"
+    assert [one["restartCount"] for one in shown["containerStatuses"]] == [0]
+
+
 def test_copying_files_both_ways(node: ClusterNode, tmp_path: Path) -> None:
     kubectl = node.plane.kubectl
     create(node, "web")
@@ -193,9 +160,7 @@ def test_a_request_through_a_forwarded_port(node: ClusterNode) -> None:
         found = re.match(r"Forwarding from 127.0.0.1:(\d+) -> 8080", said)
         assert found is not None, said
         for _ in range(2):
-            url = f"http://127.0.0.1:{found[1]}/"
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                assert answer.read() == b"hello\n"
+            assert curl(f"http://127.0.0.1:{found[1]}/") == b"hello\n"
 
 
 def test_the_api_server_knows_the_port(node: ClusterNode) -> None:
@@ -212,7 +177,7 @@ def test_a_log_is_followed_through_its_rotations(
         "containerLogMaxSize: 20Ki\ncontainerLogMaxFiles: 5\ncontainerLogMonitorInterval: 3s\n"
     )
     script = "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); echo line $i; usleep 10000; done"
-    with served_node(lab, plane, address, tmp_path, f"--config={config}") as node:
+    with served_node(lab.endpoint, plane, address, tmp_path, f"--config={config}") as node:
         command = ("sh", "-c", script)
         create(node, "talker", command=command, restartPolicy="Never")
         followed = plane.kubectl("logs", "-f", "talker")

@@ -15,9 +15,9 @@ from tests.e2e.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.kubectl import Kubectl
 from tests.e2e.cluster.metrics_api import MetricsApi, serving
 from tests.e2e.cluster.node import ClusterNode
+from tests.e2e.cluster.served import create, served_node
 from tests.e2e.lab.containerd_lab import Lab
 from tests.e2e.lab.waiting import until
-from tests.e2e.test_cluster_kubectl import create, served_node
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
 
@@ -26,7 +26,7 @@ BUSY = "(while true; do :; done) & x=$(head -c 20000000 /dev/zero | tr '\\0' x)"
 
 @pytest.fixture
 def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterator[ClusterNode]:
-    with served_node(lab, plane, address, tmp_path) as node:
+    with served_node(lab.endpoint, plane, address, tmp_path) as node:
         yield node
 
 

@@ -2,7 +2,8 @@
 
 ``KUBEBUILDER_ASSETS`` comes first, as everywhere in the ecosystem: a directory with any versions
 of them. Else etcd and kube-apiserver come from a cache directory that ``make e2e`` fills, and
-kubectl from the Python environment.
+kubectl from the Python environment. What this one and that server do not have in common is tested
+with a kubectl as old as the server, from the same directory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 from pathlib import Path
 
 #: What the set-up script has to provide when there are no assets of the user's.
-CACHED = ("etcd", "kube-apiserver")
+OLD_KUBECTL = "kubectl-1.20"
+CACHED = ("etcd", "kube-apiserver", OLD_KUBECTL)
 
 
 def cache() -> Path:
@@ -40,6 +42,8 @@ def binary(name: str) -> str:
 
 def _where(name: str) -> Path:
     own = os.environ.get("KUBEBUILDER_ASSETS")
+    if own and name == OLD_KUBECTL and (Path(own) / "kube-apiserver").is_file():
+        name = "kubectl"  # that server is not the old one
     if own and (Path(own) / name).is_file():
         return Path(own) / name
     return (cache() if name in CACHED else Path(sys.executable).parent) / name

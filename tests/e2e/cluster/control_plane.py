@@ -1,6 +1,8 @@
 """The control plane of one test session, and credentials for those who talk to it."""
 
 import datetime as dt
+import re
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.cluster import kubeconfig
+from tests.e2e.cluster import assets, kubeconfig
 from tests.e2e.cluster.api import Api
 from tests.e2e.cluster.authority import Authority, Identity, service_account_keys
 from tests.e2e.cluster.kubectl import Kubectl
@@ -18,6 +20,8 @@ from tests.e2e.lab.ports import free_port
 
 ADMIN: Final = "admin"
 _NODES: Final = "system:nodes"
+_EPHEMERAL_CONTAINERS: Final = 23
+"""The minor version from which servers have them without being told to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class ControlPlane:
         admin: an identity that may do everything.
         api: the plain client, as admin.
         kubectl: the same with kubectl.
+        kubectl_of_server: the same with one as old as the server, for what has changed since.
         signer: approves and signs certificate requests.
     """
 
@@ -44,6 +49,7 @@ class ControlPlane:
     admin: Identity
     api: Api
     kubectl: Kubectl
+    kubectl_of_server: Kubectl
     signer: Signer
 
     def kubeconfig(self, file: Path, user: dict[str, object]) -> Path:
@@ -110,6 +116,7 @@ def open_control_plane(base: Path) -> Iterator[ControlPlane]:
             admin=admin,
             api=api,
             kubectl=Kubectl(config, base),
+            kubectl_of_server=Kubectl(config, base, assets.OLD_KUBECTL),
             signer=Signer(api, authority),
         )
 
@@ -143,6 +150,7 @@ def _flags(base: Path, etcd: str, port: int, authority: Authority) -> list[str]:
     to_kubelets = authority.issue("to-kubelets", "kube-apiserver", ["system:masters"])
     accounts = service_account_keys(base)
     return [
+        *_gates(),
         f"--etcd-servers={etcd}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
@@ -166,3 +174,12 @@ def _flags(base: Path, etcd: str, port: int, authority: Authority) -> list[str]:
         f"--service-account-key-file={accounts}",
         f"--service-account-signing-key-file={accounts}",
     ]
+
+
+def _gates() -> list[str]:
+    """Flags for what tests need and an old server has not switched on."""
+    words = [assets.binary("kube-apiserver"), "--version"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+    found = re.search(r"v1\.(\d+)\.", said)
+    alpha = found is not None and int(found[1]) < _EPHEMERAL_CONTAINERS
+    return ["--feature-gates=EphemeralContainers=true"] if alpha else []

@@ -20,10 +20,11 @@ class Kubectl:
     Args:
         kubeconfig: as whom and where.
         home: an existing directory for its caches.
+        binary: which one.
     """
 
-    def __init__(self, kubeconfig: Path, home: Path) -> None:
-        self._binary = assets.binary("kubectl")
+    def __init__(self, kubeconfig: Path, home: Path, binary: str = "kubectl") -> None:
+        self._binary = assets.binary(binary)
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
 
     def __call__(self, *words: str, said: str | None = None, timeout: float = 60) -> str:
