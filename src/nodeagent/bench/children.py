@@ -196,7 +196,7 @@ async def agent(
         BenchError: it does not start.
     """
     manifests, log = base / "manifests", base / "agent.log"
-    port, read_only_port = _free_port(), _free_port() if show_pods else 0
+    port, read_only_port = free_port(), free_port() if show_pods else 0
     manifests.mkdir(exist_ok=True)
     command = [
         *(sys.executable, *python, "-m", "nodeagent", "run"),
@@ -240,7 +240,8 @@ async def ended(process: Process) -> AsyncIterator[None]:
             await process.aclose()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody has at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -16,6 +16,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from nodeagent.bench.stream_end import Elsewhere, StreamEnd
 from nodeagent.embedded import RuntimeServer, SimulatedBackend, serve_faulty
 from nodeagent.embedded.records import RunState
 from nodeagent.embedded.scenario import parse_scenario
@@ -41,6 +42,7 @@ class Commands:
         self._embedded = server.embedded
         self._backend = backend
         self._tasks = tasks
+        self._stream_end: StreamEnd | None = None
         self._operations: dict[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "make": self._make,
             "remove": self._remove,
@@ -49,6 +51,7 @@ class Commands:
             "running": self._running,
             "step": self._step,
             "heal": self._heal,
+            "streams": self._streams,
         }
 
     async def perform(self, command: Mapping[str, Any]) -> Any:
@@ -109,6 +112,16 @@ class Commands:
         self._server.plan.clear()
         self._server.resume()
         await self._server.start()
+
+    async def _streams(self, command: Mapping[str, Any]) -> int:
+        """Have the next streams send ``size`` bytes in a ``direction``; the port of their end."""
+        if self._stream_end is None:
+            self._stream_end = StreamEnd()
+            url = f"http://127.0.0.1:{self._stream_end.port}/"
+            self._embedded.core.streams = Elsewhere(url)
+        self._stream_end.direction = command["direction"]
+        self._stream_end.size = command["size"]
+        return self._stream_end.port
 
 
 def uid(number: int) -> str:

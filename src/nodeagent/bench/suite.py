@@ -22,6 +22,7 @@ from nodeagent.bench import (
     react,
     relist,
     soak,
+    splicing,
     startup,
     status,
     volumes,
@@ -69,6 +70,8 @@ class Sizes:
     start_at_once: int = 30
     api_pods: int = 110
     api_requests: int = 300
+    exec_megabytes: int = 200
+    exec_repeats: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,10 @@ async def _api(sizes: Sizes, _real: Containerd) -> Figures:
     return await api.run(pods, containers, sizes.api_requests, settle=sizes.settle_seconds)
 
 
+async def _exec(sizes: Sizes, _real: Containerd) -> Figures:
+    return await splicing.run(sizes.exec_megabytes, sizes.exec_repeats)
+
+
 async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
     return await soak.run(sizes.soak_minutes, sizes.soak_pods)
 
@@ -198,6 +205,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "status": _status,
         "volumes": _volumes,
         "api": _api,
+        "exec": _exec,
     }
 )
 

@@ -112,6 +112,7 @@ TARGETS: Final = (
     Target("api", "p99_ms of /pods", at("pods", "p99_ms"), 20),
     Target("api", "p99_ms of /stats/summary", at("summary", "p99_ms"), 20),
     Target("api", "loop_lag_p99_ms", at("loop_lag_p99_ms"), 20),
+    Target("exec", "wanted_mb_s / slowest_mb_s", quotient("wanted_mb_s", "slowest_mb_s"), 1),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

@@ -122,6 +122,17 @@ def api(pods: int, containers_per_pod: int, requests: int, as_json: bool) -> Non
     show(_run(measured.run, pods, containers_per_pod, requests), as_json=as_json)
 
 
+@bench.command(name="exec")
+@click.option("--megabytes", default=200, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1, 1000))
+@_json
+def exec_(megabytes: int, repeats: int, as_json: bool) -> None:
+    """How fast bytes of exec go through the agent, and through socat where there is one."""
+    from nodeagent.bench import splicing
+
+    show(_run(splicing.run, megabytes, repeats), as_json=as_json)
+
+
 @bench.command(name="e2e-start")
 @click.option("--pods", default=30, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--at-once", default=30, show_default=True, type=click.IntRange(1, 1000))

@@ -19,6 +19,7 @@ from nodeagent.bench import (
     probes,
     react,
     soak,
+    splicing,
     startup,
     status,
     suite,
@@ -254,6 +255,24 @@ def test_answers_to_monitoring_are_timed() -> None:
     positive(figures, "loop_lag_p99_ms", "loop_lag_worst_ms", "rss_before_mb", "rss_after_mb")
     with pytest.raises(ValueError, match="no measure"):
         anyio.run(api.run, 1, 1, 0)
+
+
+def test_streams_are_timed_in_both_directions() -> None:
+    figures = measured(splicing.run(1, 2))
+    for name in {"agent", "socat"} & set(figures):
+        positive(figures[name], "to_client_mb_s", "to_runtime_mb_s")
+    positive(figures, "slowest_mb_s", "wanted_mb_s", "rss_before_mb", "rss_worst_mb")
+    assert figures["wanted_mb_s"] <= splicing.ENOUGH_MB_S
+    with pytest.raises(ValueError, match="no measure"):
+        anyio.run(splicing.run, 0, 1)
+
+
+def test_half_of_socat_is_enough() -> None:
+    rates = {"to_client_mb_s": 150.0, "to_runtime_mb_s": 120.0}
+    assert splicing.compared({"agent": rates})["wanted_mb_s"] == splicing.ENOUGH_MB_S
+    other = {"to_client_mb_s": 230.0, "to_runtime_mb_s": 900.0}
+    found = splicing.compared({"agent": rates, "socat": other})
+    assert (found["slowest_mb_s"], found["wanted_mb_s"]) == (120.0, 115.0)
 
 
 def test_requests_are_told_apart_by_pod_and_kind() -> None:

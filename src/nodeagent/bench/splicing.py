@@ -1,0 +1,215 @@
+"""How fast the bytes of exec, attach and port-forward go through the agent, and through socat.
+
+The client here speaks TLS to the agent, as the API server does; the agent, a process of its own,
+has a plain connection to the runtime's end of the stream, in the runtime's process. socat is
+given the same two ends and the same certificate.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from nodeagent.bench.children import (
+    AgentChild,
+    RuntimeChild,
+    agent,
+    ended,
+    free_port,
+    simulated_runtime,
+    work_dir,
+)
+from nodeagent.bench.figures import BenchError, Figures, percentile
+from nodeagent.bench.manifests import NAMESPACE, manifest, pod_name, write
+from nodeagent.bench.proc import read_process
+from nodeagent.bench.stream_end import PART, TO_CLIENT, TO_RUNTIME
+from nodeagent.bench.waiting import until
+from nodeagent.bench.watching import until_running
+from nodeagent.cri import CRIClient
+from nodeagent.server.kubelet.self_signed import self_signed
+
+ENOUGH_MB_S: Final = 200.0
+"""What is fast enough on any machine; half of socat is, too."""
+_MEGABYTE: Final = 1_000_000
+_TIMEOUT: Final = 60.0
+_EXEC: Final = f"/exec/{NAMESPACE}/{pod_name(0)}-node1/container-0?command=x&input=1&output=1"
+
+
+async def run(megabytes: int, repeats: int) -> Figures:
+    """Measure.
+
+    Args:
+        megabytes: sent in each direction each time, at least 1.
+        repeats: how often; the median counts.
+
+    Returns:
+        ``agent`` and ``socat`` (where there is one) with ``to_client_mb_s`` and
+        ``to_runtime_mb_s``; ``slowest_mb_s`` of the agent's, ``wanted_mb_s``, and the agent's
+        memory before and at the most after a stream.
+
+    Raises:
+        ValueError: there is nothing to measure.
+        BenchError: agent or runtime do not run.
+    """
+    if megabytes < 1 or repeats < 1:
+        msg = f"{megabytes} MB {repeats} times: no measure"
+        raise ValueError(msg)
+    with work_dir() as base:
+        certificate = await to_thread.run_sync(_certificate, base)
+        port = free_port()
+        flags = [
+            f"--port={port}", "--address=127.0.0.1", f"--client-ca-file={certificate}",
+            f"--tls-cert-file={certificate}", f"--tls-private-key-file={base / 'key.pem'}",
+            "--anonymous-auth=true", "--authorization-mode=AlwaysAllow",
+        ]  # fmt: skip
+        async with (
+            simulated_runtime(base) as runtime,
+            agent(base, runtime.endpoint, flags) as child,
+            CRIClient(runtime.endpoint) as cri,
+        ):
+            write(child.manifests, [manifest(0)])
+            await until_running(cri, 1, timeout=_TIMEOUT)
+            end = int(await runtime.ask("streams", direction=TO_CLIENT, size=1))
+            await until("the agent to serve streams", lambda: _serves(port), timeout=_TIMEOUT)
+            before = read_process(child.pid).rss_mb
+            row, rss = await _directions(port, runtime, megabytes, repeats, child)
+            through: Figures = {"agent": row}
+            async with _socat(base, certificate, end) as other:
+                if other:
+                    through["socat"], _ = await _directions(other, runtime, megabytes, repeats)
+    return {**compared(through), "rss_before_mb": round(before, 1), "rss_worst_mb": round(rss, 1)}
+
+
+def compared(through: Figures) -> Figures:
+    """The figures, with the slowest of the agent's and what it is to be compared with."""
+    slowest = min(through["agent"].values())
+    other = through.get("socat")
+    wanted = min(ENOUGH_MB_S, *(rate / 2 for rate in other.values())) if other else ENOUGH_MB_S
+    return {**through, "slowest_mb_s": slowest, "wanted_mb_s": round(wanted, 1)}
+
+
+def _certificate(base: Path) -> Path:
+    made = self_signed("localhost", ["127.0.0.1"])
+    certificate = base / "served.pem"
+    certificate.write_bytes(made.chain)
+    (base / "key.pem").write_bytes(made.key)
+    return certificate
+
+
+async def _serves(port: int) -> bool:
+    """Whether the agent knows of the container, and lets streams through."""
+    try:
+        await to_thread.run_sync(_send_through, port, TO_CLIENT, 1)
+    except (OSError, BenchError):
+        return False
+    return True
+
+
+async def _directions(
+    port: int,
+    runtime: RuntimeChild,
+    megabytes: int,
+    repeats: int,
+    child: AgentChild | None = None,
+) -> tuple[Figures, float]:
+    """Rates through one port, and the most memory that the agent had after a stream."""
+    rates: Figures = {}
+    worst = 0.0
+    for name, direction in (("to_client_mb_s", TO_CLIENT), ("to_runtime_mb_s", TO_RUNTIME)):
+        size = megabytes * _MEGABYTE
+        await runtime.ask("streams", direction=direction, size=size)
+        found = []
+        for _ in range(repeats):
+            took = await to_thread.run_sync(_send_through, port, direction, size)
+            found.append(megabytes / took)
+            if child is not None:
+                worst = max(worst, read_process(child.pid).rss_mb)
+        rates[name] = round(percentile(found, 0.5), 1)
+    return rates, worst
+
+
+def _send_through(port: int, direction: str, size: int) -> float:
+    """Seconds from the answer to the upgrade until the last byte is there.
+
+    Raises:
+        BenchError: there is no upgrade.
+        OSError: the connection broke.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT)
+    with context.wrap_socket(plain) as stream:
+        stream.sendall(
+            f"POST {_EXEC} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            "X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+        head = b""
+        while b"\r\n\r\n" not in head:
+            if not (data := stream.recv(1)):
+                msg = f"no upgrade: {head!r}"
+                raise BenchError(msg)
+            head += data
+        if not head.startswith(b"HTTP/1.1 101 "):
+            msg = f"no upgrade: {head!r}"
+            raise BenchError(msg)
+        began = time.perf_counter()
+        if direction == TO_CLIENT:
+            _take(stream, size)
+        else:
+            part = bytes(PART)
+            for at in range(0, size, PART):
+                stream.sendall(part[: size - at])
+            _take(stream, 1)
+        return time.perf_counter() - began
+
+
+def _knock(port: int) -> None:
+    socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT).close()
+
+
+def _take(stream: ssl.SSLSocket, size: int) -> None:
+    buffer = bytearray(PART)
+    while size > 0:
+        if not (count := stream.recv_into(buffer)):
+            msg = f"{size} bytes have not come through"
+            raise BenchError(msg)
+        size -= count
+
+
+@asynccontextmanager
+async def _socat(base: Path, certificate: Path, end: int) -> AsyncIterator[int]:
+    """A socat from TLS to the far end; its port, 0 where there is none."""
+    program = shutil.which("socat")
+    if program is None:
+        yield 0
+        return
+    port = free_port()
+    listen = f"OPENSSL-LISTEN:{port},bind=127.0.0.1,fork,reuseaddr,verify=0"
+    files = f"cert={certificate},key={base / 'key.pem'}"
+    command: Sequence[str] = [program, "-b262144", f"{listen},{files}", f"TCP:127.0.0.1:{end}"]
+    with (base / "socat.log").open("ab") as log:
+        process = await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    async with ended(process):
+
+        async def listens() -> bool:
+            try:
+                await to_thread.run_sync(_knock, port)
+            except OSError:
+                return False
+            return True
+
+        await until("an answer of socat", listens, timeout=_TIMEOUT)
+        yield port
