@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.node import ClusterNode
+from tests.e2e.cluster.served import create, served_node
 from tests.e2e.lab.containerd_lab import Lab
-from tests.e2e.test_cluster_kubectl import create, served_node
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
 def node(lab: Lab, plane: ControlPlane, address: str, tmp_path: Path) -> Iterator[ClusterNode]:
-    with served_node(lab, plane, address, tmp_path) as node:
+    with served_node(lab.endpoint, plane, address, tmp_path) as node:
         yield node
 
 
