@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
@@ -17,6 +18,12 @@ log = Log("pods.dead_containers")
 
 QUEUE_LENGTH: Final = 50
 KEPT: Final = 1
+PATIENCE: Final = 2.0
+"""Seconds for which a record may lie around while pods are being started and stopped."""
+
+
+async def _now() -> None:
+    """Nothing is going on."""
 
 
 def containers_to_remove(
@@ -52,6 +59,8 @@ class DeadContainerRemover:
         remove: removes one container; raises when it cannot.
         journal: flight recorder.
         capacity: ids that may wait.
+        quiet: returns when no pod is being started or stopped: that is what somebody waits for,
+            and a record is in nobody's way.
     """
 
     def __init__(
@@ -60,21 +69,25 @@ class DeadContainerRemover:
         *,
         journal: Journal | None = None,
         capacity: int = QUEUE_LENGTH,
+        quiet: Callable[[], Awaitable[None]] = _now,
     ) -> None:
         self._remove = remove
         self._journal = journal or Journal()
-        self.channel: Channel[tuple[PodUID, ContainerID]] = Channel(
+        self._quiet = quiet
+        self.channel: Channel[tuple[PodUID, ContainerID, float]] = Channel(
             "dead-containers", capacity, WhenFull.COALESCE
         )
 
     def request(self, uid: PodUID, container_id: ContainerID) -> bool:
         """Have a container removed; False when the queue is full. Never blocks."""
-        return self.channel.send_nowait((uid, container_id))
+        return self.channel.send_nowait((uid, container_id, anyio.current_time()))
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Remove what is asked for until cancelled."""
         task_status.started()
-        async for uid, container_id in self.channel:
+        async for uid, container_id, asked in self.channel:
+            with anyio.CancelScope(deadline=asked + PATIENCE):
+                await self._quiet()
             try:
                 await self._remove(container_id)
             except Exception as error:  # noqa: BLE001 - GC tries again; the others go on

@@ -317,7 +317,7 @@ def build_parts(
         journal=journal,
         metrics=metrics,
     )
-    dead = DeadContainerRemover(gc.remove_container, journal=journal)
+    dead = DeadContainerRemover(gc.remove_container, journal=journal, quiet=workers.drained)
 
     def deadline_passed(pod: Pod) -> bool:
         return past_deadline(pod, statuses.active_for(PodUID(pod.metadata.uid)))

@@ -627,3 +627,25 @@ async def test_k13_dead_containers_are_removed_one_by_one_and_a_failure_stops_no
         tg.cancel_scope.cancel()
     remover.channel.dispose()
     assert removed == ["a", "b"]
+
+
+async def test_k13_records_go_when_pods_neither_start_nor_stop_or_after_two_seconds() -> None:
+    removed: list[tuple[str, float]] = []
+    quiet, began = anyio.Event(), anyio.current_time()
+
+    async def remove(container_id: ContainerID) -> None:
+        removed.append((container_id, anyio.current_time() - began))
+
+    remover = DeadContainerRemover(remove, quiet=lambda: quiet.wait())
+    remover.request(U1, ContainerID("early"))
+    async with anyio.create_task_group() as tg:
+        await tg.start(remover.run)
+        await anyio.sleep(1.5)
+        remover.request(U1, ContainerID("late"))
+        await anyio.sleep(1.0)
+        quiet.set()
+        await anyio.sleep(0.1)
+        tg.cancel_scope.cancel()
+    remover.channel.dispose()
+    assert [name for name, _ in removed] == ["early", "late"]
+    assert [when for _, when in removed] == pytest.approx([2.0, 2.5])
