@@ -64,7 +64,7 @@ READER = ("pods", "metrics", "healthz", "stats")
 class Directory:
     """Knows the tokens of this lab."""
 
-    async def user(self, token: str) -> User | None:
+    async def user(self, token: str, _peer: str) -> User | None:
         return TOKENS.get(token)
 
 

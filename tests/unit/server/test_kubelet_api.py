@@ -218,7 +218,7 @@ async def test_ht6_a_body_is_no_head(tmp_path: Path) -> None:
 async def test_ht8_there_is_a_bound_on_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener_module, "_MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(listener_module, "MOST_CONNECTIONS", 2)
     async with api_lab(tmp_path) as lab, lab.connected() as one, lab.connected():
         await one.send(head("GET", "/healthz", "admin"))
         assert (await reply(one)).status == 200

@@ -50,7 +50,7 @@ class Known:
         self.asked: list[str] = []
         self._away = away
 
-    async def user(self, token: str) -> User | None:
+    async def user(self, token: str, _peer: str) -> User | None:
         self.asked.append(token)
         if self._away:
             raise ReviewError("away")
@@ -244,11 +244,13 @@ async def test_ha7_the_owner_of_a_token_is_remembered_for_a_while() -> None:
     api = Reviews()
     reviews = TokenReviews(api.client, 120.0)
     for _ in range(3):
-        assert await reviews.user("good") == User("jane", "u1", ("ops",), {"scopes": ("a",)})
-        assert await reviews.user("bad") is None
+        assert await reviews.user("good", "10.0.0.9") == User(
+            "jane", "u1", ("ops",), {"scopes": ("a",)}
+        )
+        assert await reviews.user("bad", "10.0.0.9") is None
     assert api.count("tokenreviews") == 2
     await anyio.sleep(121)
-    await reviews.user("good")
+    await reviews.user("good", "10.0.0.9")
     assert api.count("tokenreviews") == 3
     assert "good" not in repr(vars(reviews))
 
@@ -258,8 +260,8 @@ async def test_ha7_that_nobody_answered_is_not_remembered() -> None:
     reviews = TokenReviews(api.client, 120.0)
     api.fail(ApiError(400, "BadRequest", "no"))
     with pytest.raises(ReviewError):
-        await reviews.user("good")
-    assert await reviews.user("good") is not None
+        await reviews.user("good", "10.0.0.9")
+    assert await reviews.user("good", "10.0.0.9") is not None
 
 
 async def test_ha8_many_who_ask_the_same_share_one_question() -> None:

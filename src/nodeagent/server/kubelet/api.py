@@ -143,7 +143,7 @@ class KubeletApi:
     async def _answer(self, exchange: Exchange) -> Answer:
         request = exchange.request
         refusal = await self._gate.refusal(
-            request.method, request.path, request.headers, exchange.certificate
+            request.method, request.path, request.headers, exchange.certificate, exchange.peer
         )
         if refusal is not None:
             return refusal

@@ -13,6 +13,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from nodeagent.log import Log
 from nodeagent.server.app import Request, Response
+from nodeagent.server.kubelet.limits import MOST_OF_ONE, PeerCounts, client_of
 from nodeagent.server.kubelet.splice import splice
 from nodeagent.server.kubelet.stream_limits import StreamLimits
 from nodeagent.server.kubelet.stream_request import Streams
@@ -49,11 +50,31 @@ _REFUSAL: Final = b"".join(
 class Connection(web.RequestHandler):
     """A client's connection; what it waits for ends when it goes."""
 
-    def __init__(self, server: web.Server, *, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        peers: PeerCounts,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        **how: Any,
+    ) -> None:
         super().__init__(server, loop=loop, **how)
+        self._peers = peers
+        self._counted = ""
         self.scope: anyio.CancelScope | None = None
         self._head = 0
         self._body: StreamReader | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come; one that has very many connections already is sent away."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        client = client_of(str(peer[0]) if peer else "")
+        if self._peers.enter(client):
+            self._counted = client
+            return
+        log.warning("too_many_connections", client=client, limit=MOST_OF_ONE)
+        self.force_close()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client; those of a head are counted, as aiohttp bounds its lines only."""
@@ -102,6 +123,9 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
+        if self._counted:
+            self._peers.leave(self._counted)
+            self._counted = ""
         if self.scope is not None:
             self.scope.cancel()
 
@@ -141,6 +165,11 @@ class Exchange:
         """The client's certificate, verified; None without one."""
         found: Mapping[str, Any] | None = self._raw.get_extra_info("peercert")
         return found or None
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        return self._raw.remote or ""
 
     async def body(self, most: int) -> bytes | None:
         """What the client sends along; None when it is more than ``most``, or takes too long."""

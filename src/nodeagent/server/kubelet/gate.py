@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from nodeagent.clock import Clock
 from nodeagent.log import Log
 from nodeagent.server.app import Response
 from nodeagent.server.kubelet.identity import ANONYMOUS, User, bearer_token, certificate_user
 from nodeagent.server.kubelet.permissions import forbidden, subresources, undecided, verb
-from nodeagent.server.kubelet.reviews import ReviewError
+from nodeagent.server.kubelet.reviews import BusyError, ReviewError
 
 log = Log("server")
+
+_BUSY: Final = Response(429, b"Too many requests\n", headers={"Retry-After": "1"})
 
 
 class Tokens(Protocol):
     """Knows whose a bearer token is."""
 
-    async def user(self, token: str) -> User | None:
-        """Its owner; None when it is nobody's. Raises ReviewError."""
+    async def user(self, token: str, peer: str) -> User | None:
+        """Its owner, shown by the client at ``peer``; None for nobody. Raises ReviewError."""
         ...
 
 
@@ -78,6 +80,7 @@ class Gate:
         path: str,
         headers: Mapping[str, str],
         certificate: Mapping[str, Any] | None,
+        peer: str = "",
     ) -> Response | None:
         """The answer for one who is not let in; None for one who is.
 
@@ -86,8 +89,13 @@ class Gate:
             path: decoded.
             headers: by name in lower case.
             certificate: of the client, verified; None without one.
+            peer: the client's address.
         """
-        user = await self._who(headers, certificate)
+        try:
+            user = await self._who(headers, certificate, peer)
+        except BusyError as error:
+            log.debug("too_many_tokens", cause=str(error))
+            return _BUSY
         if user is None:
             return Response(401, b"Unauthorized")
         wanted, tried = verb(method), subresources(path)
@@ -95,14 +103,17 @@ class Gate:
             try:
                 if await self._rights.allowed(user, wanted, subresource):
                     return None
+            except BusyError:
+                return _BUSY
             except ReviewError:
                 return Response(500, undecided(user.name, wanted, subresource).encode())
         log.debug("forbidden", user=user.name, verb=wanted, path=path)
         return Response(403, forbidden(user.name, wanted, tried).encode())
 
     async def _who(
-        self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None
+        self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None, peer: str
     ) -> User | None:
+        """Who asks; None for nobody. Raises BusyError."""
         failed = False
         if certificate:
             owner = certificate_user(certificate)
@@ -112,7 +123,9 @@ class Gate:
         token = bearer_token(headers) if self._tokens is not None else None
         if self._tokens is not None and token is not None:
             try:
-                owner = await self._tokens.user(token)
+                owner = await self._tokens.user(token, peer)
+            except BusyError:
+                raise
             except ReviewError:
                 return None
             if owner is not None:

@@ -22,6 +22,7 @@ from nodeagent.log import Log
 from nodeagent.server.http import bind_error
 from nodeagent.server.kubelet.api import KubeletApi
 from nodeagent.server.kubelet.exchange import MOST_HEAD, Connection
+from nodeagent.server.kubelet.limits import MOST_CONNECTIONS, MOST_OF_ONE, PeerCounts
 from nodeagent.server.kubelet.serving import ServingError, ServingFiles
 
 log = Log("server")
@@ -32,7 +33,6 @@ _IDLE: Final = 90.0
 """Seconds that a client has for its next request, and for the whole of its head."""
 _HANDSHAKE: Final = 10.0
 _MOST_HEADERS: Final = 1000
-_MOST_CONNECTIONS: Final = 4096
 _SHUTDOWN: Final = 2.0
 _BACKLOG: Final = 256
 _NAME: Final = "api"
@@ -79,6 +79,7 @@ class ApiListener:
         self._http: web.Server | None = None
         self._seen: tuple[object, ...] = ()
         self._hint = anyio.Event()
+        self._peers = PeerCounts(MOST_OF_ONE)
 
     def look(self) -> None:
         """A file has changed: look at once."""
@@ -158,11 +159,12 @@ class ApiListener:
 
     def _connection(self) -> asyncio.Protocol:
         assert self._http is not None
-        if len(self._http.connections) >= _MOST_CONNECTIONS:
-            log.warning("too_many_connections", listener=_NAME, limit=_MOST_CONNECTIONS)
+        if len(self._http.connections) >= MOST_CONNECTIONS:
+            log.warning("too_many_connections", listener=_NAME, limit=MOST_CONNECTIONS)
             return _TurnedAway()
         return Connection(
             self._http,
+            self._peers,
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=_IDLE,

@@ -18,6 +18,13 @@ from nodeagent.kube import KubeClient, KubeError, paths
 from nodeagent.kube.errors import is_away
 from nodeagent.log import Log
 from nodeagent.server.kubelet.identity import User
+from nodeagent.server.kubelet.limits import (
+    LONGEST_TOKEN,
+    MOST_OPEN,
+    PeerCounts,
+    PeerLimits,
+    client_of,
+)
 
 V = TypeVar("V")
 
@@ -32,6 +39,10 @@ _MOST: Final = 4096
 
 class ReviewError(Exception):
     """The API server gave no answer."""
+
+
+class BusyError(ReviewError):
+    """It was not asked, because too much is asked already."""
 
 
 class _UserInfo(msgspec.Struct, frozen=True):
@@ -66,7 +77,7 @@ class _Flight:
 
     def __init__(self) -> None:
         self.landed = anyio.Event()
-        self.error = ""
+        self.error: ReviewError | None = None
 
 
 class AnswerCache(Generic[V]):
@@ -86,6 +97,7 @@ class AnswerCache(Generic[V]):
 
         Raises:
             ReviewError: nobody answered; that is not remembered.
+            BusyError: too many questions are open.
         """
         while True:
             known = self._answers.get(key)
@@ -95,15 +107,17 @@ class AnswerCache(Generic[V]):
             if flight is None:
                 return await self._ask(key, ask)
             await flight.landed.wait()
-            if flight.error:
-                raise ReviewError(flight.error)
+            if flight.error is not None:
+                raise type(flight.error)(str(flight.error))
 
     async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
+        if len(self._flights) >= MOST_OPEN:
+            raise BusyError("too many questions to the API server are open")
         flight = self._flights[key] = _Flight()
         try:
             answer = await ask()
         except ReviewError as error:
-            flight.error = str(error)
+            flight.error = error
             raise
         finally:
             del self._flights[key]
@@ -129,24 +143,49 @@ class TokenReviews:
     Args:
         client: asks the API server.
         ttl: seconds that an answer is good for.
+        limits: how often one client's tokens are asked about; None for the usual.
     """
 
-    def __init__(self, client: KubeClient, ttl: float) -> None:
+    def __init__(self, client: KubeClient, ttl: float, limits: PeerLimits | None = None) -> None:
         self._client = client
         self._cache: AnswerCache[User | None] = AnswerCache(lambda _user: ttl)
+        self._limits = limits or PeerLimits()
+        # A client whose questions hang leaves room for others.
+        self._open = PeerCounts(MOST_OPEN // 2)
         self._salt = secrets.token_bytes(16)
 
-    async def user(self, token: str) -> User | None:
+    async def user(self, token: str, peer: str) -> User | None:
         """The owner of a token; None when it is nobody's.
+
+        Args:
+            token: as it came.
+            peer: the client's address.
 
         Raises:
             ReviewError: the API server did not answer.
+            BusyError: it was not asked, because this client, or all of them, ask too much.
         """
+        # Such a one is in no header that an API server would take itself.
+        if len(token) > LONGEST_TOKEN or not token.isprintable():
+            return None
         # Tokens themselves are not kept in memory.
         key = hashlib.sha256(self._salt + token.encode()).digest()
-        return await self._cache.get(key, lambda: self._ask(token))
+        return await self._cache.get(key, lambda: self._ask(token, peer))
 
-    async def _ask(self, token: str) -> User | None:
+    async def _ask(self, token: str, peer: str) -> User | None:
+        client = client_of(peer)
+        if not self._open.enter(client):
+            msg = f"too many questions for {peer} are open"
+            raise BusyError(msg)
+        try:
+            if not self._limits.take(client):
+                msg = f"{peer} has shown too many tokens that are not known"
+                raise BusyError(msg)
+            return await self._review(token)
+        finally:
+            self._open.leave(client)
+
+    async def _review(self, token: str) -> User | None:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
