@@ -18,6 +18,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from nodeagent import AgentConfig, NodeAgent
 from nodeagent.api import (
     Container,
     EmptyDirVolumeSource,
@@ -29,6 +30,7 @@ from nodeagent.api import (
     VolumeMount,
 )
 from nodeagent.api.objects import Secret
+from nodeagent.embedded import SimulatedBackend, open_embedded
 from nodeagent.model import PodUID, SyncError
 from nodeagent.model.volumes import MountedVolume
 from nodeagent.volumes import VolumeManager, threads
@@ -246,6 +248,52 @@ async def refused(root: Path) -> None:
         SystemMounter().mount_with_helper("nonsense", root, source="server:/x", options=("ro",))
 
 
+async def over_manifests(root: Path) -> None:
+    """A manifest directory that is mounted over is another one, and is so watched."""
+    manifests, other = root / "manifests", root / "other"
+    for directory in (manifests, other):
+        directory.mkdir()
+        write_manifest(directory, directory.name)
+    config = AgentConfig(
+        root_dir=root / "root",
+        pod_logs_dir=root / "logs",
+        node_name="n1",
+        node_ip="127.0.0.1",
+        static_pod_path=manifests,
+        file_check_frequency=1.0,
+        image_gc_high_threshold_percent=100,
+    )
+    async with (
+        open_embedded(SimulatedBackend()) as runtime,
+        NodeAgent(config, runtime=runtime.runtime, images=runtime.images) as agent,
+    ):
+        await until_runs(agent, "manifests")
+        await anyio.run_process(["mount", "--bind", str(other), str(manifests)])
+        await until_runs(agent, "other")
+        write_manifest(manifests, "edited")
+        await until_runs(agent, "edited")
+        await anyio.run_process(["umount", str(manifests)])
+        await until_runs(agent, "manifests")
+
+
+def write_manifest(directory: Path, tag: str) -> None:
+    """The pod web, of this image."""
+    container = f'{{name: main, image: "busybox:{tag}"}}'
+    text = (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{container}]}}"
+    )
+    (directory / "web.yaml").write_text(text)
+
+
+async def until_runs(agent: NodeAgent, tag: str) -> None:
+    """Wait until the pod runs that image."""
+    with anyio.fail_after(60):
+        while [(pod.spec.containers[0].image, pod.status.phase) for pod in agent.pods()] != [
+            (f"busybox:{tag}", "Running")
+        ]:
+            await anyio.sleep(0.02)
+
+
 Scenario = Callable[[Path], Coroutine[Any, Any, None]]
 SCENARIOS: Final[dict[str, Scenario]] = {
     "memory": memory,
@@ -254,6 +302,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "foreign": foreign,
     "killed": killed,
     "refused": refused,
+    "over_manifests": over_manifests,
 }
 
 
