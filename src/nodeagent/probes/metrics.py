@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tallies
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -37,6 +38,8 @@ class ProbeMetrics:
             buckets=SECONDS,
             registry=registry,
         )
+        # Two pods of one name, the old one still ending, share what has no UID among its labels.
+        self.sharing: Tallies[tuple[str, ...]] = Tallies()
         self.lateness = Histogram(
             "nodeagent_probe_lateness_seconds",
             "Seconds from the moment at which a probe was due to the one at which it was made",
@@ -83,6 +86,7 @@ class Tally:
         counter.inc()
         if self._duration is None:
             self._duration = self._metrics.duration.labels(*self._short)
+            self._metrics.sharing[self._short] += 1
         self._duration.observe(seconds)
 
     def remove(self) -> None:
@@ -90,7 +94,11 @@ class Tally:
         for result in self._counters:
             self._metrics.results.remove(*self._labels(result))
         if self._duration is not None:
-            self._metrics.duration.remove(*self._short)
+            sharing = self._metrics.sharing
+            sharing[self._short] -= 1
+            if not sharing[self._short]:
+                del sharing[self._short]
+                self._metrics.duration.remove(*self._short)
         self._counters.clear()
         self._duration = None
 
