@@ -130,7 +130,7 @@ ROWS = {
     ),
     "image that nobody can look at": Bad(
         "ImageInspectError",
-        'Failed to inspect image "busybox:odd": store is locked',
+        'Failed to inspect image "busybox:odd": rpc error: code = Unknown desc = store is locked',
         {"image": "busybox:odd"},
         Fault("ImageStatus", Fail(Code.UNKNOWN, "store is locked"), image="busybox:odd"),
         event="Error: ImageInspectError",

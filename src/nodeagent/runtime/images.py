@@ -239,7 +239,7 @@ class ImageManager:
         try:
             reply = await self._images.image_status(self._spec(request, name))
         except RpcError as error:
-            message = f'Failed to inspect image "{request.image}": {describe(error)}'
+            message = f'Failed to inspect image "{request.image}": {with_code(error)}'
             self._say(request, "Warning", "InspectFailed", message)
             raise ContainerStartError(Waiting.IMAGE_INSPECT, message) from error
         return reply.image
@@ -370,11 +370,13 @@ def _milliseconds(seconds: float) -> str:
 
 def pull_text(error: RpcError) -> str:
     """A failed pull in the words that the kubelet has for it: with the code, if it is known."""
-    text = describe(error)
-    if error.code is Code.UNKNOWN:
-        return text
+    return describe(error) if error.code is Code.UNKNOWN else with_code(error)
+
+
+def with_code(error: RpcError) -> str:
+    """The runtime's words after the code that it gave."""
     code = "Canceled" if error.code is Code.CANCELLED else type(error).__name__
-    return f"rpc error: code = {code} desc = {text}"
+    return f"rpc error: code = {code} desc = {describe(error)}"
 
 
 def _in_words(request: ImageRequest, error: ContainerStartError) -> ContainerStartError:

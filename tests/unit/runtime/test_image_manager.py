@@ -199,6 +199,8 @@ async def test_ip7_an_image_that_cannot_be_inspected_is_an_error(
     error = await sync(manager, runtime)
     assert error is not None
     assert error.reason == "ImageInspectError"
+    text = "rpc error: code = Internal desc = broken"
+    assert error.message == f'Failed to inspect image "{NEW}": {text}'
 
 
 async def test_iq2_a_code_that_is_known_is_told(
