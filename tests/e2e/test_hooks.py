@@ -193,6 +193,27 @@ def test_the_last_words_of_a_container_show(agent: Agent) -> None:
         assert (shown.exit_code, shown.reason, shown.message) == (code, reason, message), name
 
 
+def test_last_words_may_be_those_of_a_user_at_a_place_of_its_own(agent: Agent) -> None:
+    words = [
+        container(
+            name,
+            command=("sh", "-c", f"printf '%s' {name} >/dev/words-of-{name}; exit 1"),
+            terminationMessagePath=f"/dev/words-of-{name}",
+            securityContext={"runAsUser": user},
+        )
+        for name, user in (("user", 10000), ("root", 0))
+    ]
+    long = container(
+        "long",
+        command=("sh", "-c", "yes abcdefg | head -c 8000 >/dev/termination-log; exit 1"),
+    )
+    agent.put("web", pod("web", *words, long, restartPolicy="Never"))
+    done = agent.wait_pod("web", lambda it: it.phase == "Failed", what="the end of all")
+    assert [done.container(name).message for name in ("user", "root")] == ["user", "root"]
+    # The last 4096 bytes, which is a third of the 12 KiB that all messages of the pod may have.
+    assert done.container("long").message == "abcdefg\n" * 512
+
+
 def test_a_container_that_takes_too_much_memory_shows_it(agent: Agent) -> None:
     main = container(
         command=("sh", "-c", "tail /dev/zero"), resources={"limits": {"memory": "16Mi"}}

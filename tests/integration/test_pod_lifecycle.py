@@ -360,6 +360,22 @@ class TestHooks:
             (cut,) = [r for r in node.agent.journal.select("web") if r.what == "PreStopHookCut"]
             assert "grace period of 10s" in cut.why
 
+    async def test_the_next_agent_performs_a_hook_anew_that_was_cut_with_the_last_one(
+        self, tmp_path: Path
+    ) -> None:
+        """What an agent had done of a hook nobody knows: it is done at least once."""
+        backend = SimulatedBackend({"main": Script(exec_after=30.0)})
+        pod = make_pod("web", hooked(pre_stop=EXEC), grace=60)
+        source = MemorySource(pod)
+        async with simulated(tmp_path, backend) as (runtime, endpoint):
+            async with agent_on(runtime, endpoint, tmp_path, source) as node:
+                await node.running("web")
+                source.set()
+                await node.until(lambda: runtime.core.calls.get("ExecSync") == 1)
+            async with agent_on(runtime, endpoint, tmp_path, source) as node:
+                await node.until(lambda: not node.ids("web"))
+                assert runtime.core.calls["ExecSync"] == 2
+
     async def test_a_container_that_ends_during_its_hook_does_not_stall_the_stop(
         self, tmp_path: Path
     ) -> None:
