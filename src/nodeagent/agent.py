@@ -25,6 +25,7 @@ from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
 from nodeagent.cluster import ClusterLink, open_link
 from nodeagent.config import AgentConfig, environment_proxy
+from nodeagent.config.reload import Changes, compare, merged
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.intake import WatchedSource
@@ -50,6 +51,7 @@ from nodeagent.sources.origin import UrlOrigin
 from nodeagent.sources.verdict_report import ManifestMetrics
 from nodeagent.watch import Watch, watched
 from nodeagent.wiring import build_parts
+from nodeagent.wiring.reconfigure import apply_settings
 
 log = Log("agent")
 
@@ -74,7 +76,7 @@ class NodeAgent:
         StartError: from entering: the agent cannot start; says why and what to do.
 
     Attributes:
-        config: see Args.
+        config: the settings in force; see Args and :meth:`reconfigure`.
         registry: the metrics.
         journal: the flight recorder; also of an agent that has ended.
         left_running: UIDs of pods that ``stop_pods_on_exit`` could not stop in time.
@@ -149,6 +151,28 @@ class NodeAgent:
             status = parts.statuses.get(PodUID(pod.metadata.uid))
             shown.append(pod if status is None else replace_struct(pod, status=status))
         return shown
+
+    async def reconfigure(self, new: AgentConfig) -> Changes:
+        """Take another configuration over, as far as that needs no restart.
+
+        All or nothing of it comes into force; :attr:`config` is what is in force afterwards.
+
+        Returns:
+            What was applied, and what waits for a restart.
+
+        Raises:
+            ConfigError: the new settings do not go together with those that stay; nothing has
+                changed.
+        """
+        parts = self._running_parts()
+        changes, config = compare(self.config, new), merged(self.config, new)
+        for change in changes.applied:
+            self.journal.record("config", "Applied", "", str(change), setting=change.setting)
+        for change in changes.needs_restart:
+            self.journal.record("config", "NeedsRestart", "", str(change), setting=change.setting)
+        self.config = config
+        apply_settings(parts, config)
+        return changes
 
     async def ready(self) -> None:
         """Return when every source has spoken and PLEG has looked at the runtime once."""

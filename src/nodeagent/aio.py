@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -198,16 +199,19 @@ def keeping_step() -> Iterator[None]:
 
 
 @contextmanager
-def setting(event: anyio.Event, due: float, since: float | None = None) -> Iterator[float]:
+def setting(
+    event: anyio.Event, due: float, since: float | None = None, *, exact: bool = False
+) -> Iterator[float]:
     """Set an event when ``due``, or a little sooner in step with others; gives the loop time.
 
     Args:
         event: is set, unless the block is left before.
         due: loop time.
         since: loop time from which the wait counts, by default now.
+        exact: not sooner.
     """
     now = anyio.current_time() if since is None else since
-    beats = _beats.get()
+    beats = None if exact else _beats.get()
     at = due if beats is None else in_step(due, now, beats.start)
     with (beats or Beats(at)).setting(event, at):
         yield at
@@ -220,6 +224,52 @@ async def sleep_in_step(seconds: float) -> None:
         await event.wait()
 
 
+class Interval:
+    """A time between two things that may change while somebody waits for the next one.
+
+    Args:
+        seconds: loop time; longer than 0.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: set[anyio.Event] = set()
+
+    @property
+    def seconds(self) -> float:
+        """How long it is now."""
+        return self._seconds
+
+    def change(self, seconds: float) -> None:
+        """Make it longer or shorter; who waits now goes by it, from when the wait began."""
+        if seconds != self._seconds:
+            self._seconds = seconds
+            for event in self._waiting:
+                event.set()
+
+    async def sleep(self, spread: Callable[[float], float] | None = None) -> None:
+        """Wait for as long as it is, at most: see :func:`sleep_in_step`.
+
+        Args:
+            spread: gives the time to wait for one of so many seconds, such as :func:`jitter`;
+                then nobody else is in step.
+        """
+        began = now = anyio.current_time()
+        while True:
+            seconds = self._seconds
+            due = began + (seconds if spread is None else spread(seconds))
+            event = anyio.Event()
+            self._waiting.add(event)
+            try:
+                with setting(event, max(due, now), now, exact=spread is not None):
+                    await event.wait()
+            finally:
+                self._waiting.discard(event)
+            if self._seconds == seconds:
+                return
+            now = anyio.current_time()
+
+
 class PatientLimiter:
     """A concurrency limit that a stuck holder cannot exhaust.
 
@@ -227,27 +277,34 @@ class PatientLimiter:
     its slot is given to the next in line: 40 hung calls never starve the rest.
 
     Args:
-        total: how many holders may run side by side.
+        total: how many holders may run side by side; infinite for any number.
         patience: seconds after which a holder gives its slot up.
     """
 
-    def __init__(self, total: int, patience: float) -> None:
-        self._slots = anyio.Semaphore(total)
+    def __init__(self, total: float, patience: float) -> None:
+        self._total = total
         self._patience = patience
+        self._held = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self.overdue = 0
         """How many holders run past their patience right now."""
+
+    def resize(self, total: float) -> None:
+        """Let more holders or fewer run side by side; those that do now go on."""
+        self._total = total
+        self._admit()
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Hold one slot; waits in order of arrival."""
-        await self._slots.acquire()
+        await self._acquire()
         gave_up = False
 
         def give_up() -> None:
             nonlocal gave_up
             gave_up = True
             self.overdue += 1
-            self._slots.release()
+            self._release()
 
         timer = asyncio.get_running_loop().call_later(self._patience, give_up)
         try:
@@ -257,4 +314,34 @@ class PatientLimiter:
             if gave_up:
                 self.overdue -= 1
             else:
-                self._slots.release()
+                self._release()
+
+    async def _acquire(self) -> None:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._admit()
+        try:
+            if turn.done():
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+            else:
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._release()  # its turn came at the same moment
+            else:
+                with suppress(ValueError):  # passed over already
+                    self._waiting.remove(turn)
+            raise
+
+    def _release(self) -> None:
+        self._held -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._held < self._total:
+            turn = self._waiting.popleft()
+            if turn.cancelled():
+                continue
+            self._held += 1
+            turn.set_result(None)

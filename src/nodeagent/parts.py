@@ -32,6 +32,7 @@ from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
 from nodeagent.probes import ProbeManager
+from nodeagent.runtime.gc import ContainerGC
 from nodeagent.runtime.image_gc import ImageGC
 from nodeagent.runtime.log_rotation import LogRotation
 from nodeagent.runtime.manager import RuntimeManager
@@ -74,6 +75,7 @@ class Parts:
     admission: AdmissionDesk
     probes: ProbeManager
     dead: DeadContainerRemover
+    gc: ContainerGC
     image_gc: ImageGC
     log_rotation: LogRotation
     sources: tuple[Source, ...]

@@ -156,8 +156,8 @@ class SyncLoop:
     ) -> None:
         self._handler = handler
         self._channels = channels
-        self._sync_period = sync_period
-        self._housekeeping_period = housekeeping_period
+        self._sync = Ticker(sync_period)
+        self._housekeeping = Ticker(housekeeping_period)
         self._health_limit = health_limit
         self._journal = journal or Journal()
         self._watch = Watch(self._journal)
@@ -169,8 +169,8 @@ class SyncLoop:
         """Handle items until cancelled, or until the config channel is closed."""
         ch = self._channels
         async with anyio.create_task_group() as tg:
-            tg.start_soon(self._tick, ch.sync, self._sync_period)
-            tg.start_soon(self._tick, ch.housekeeping, self._housekeeping_period)
+            tg.start_soon(self._tick, ch.sync, self._sync)
+            tg.start_soon(self._tick, ch.housekeeping, self._housekeeping)
             tg.start_soon(self._drain, ch.sync, self._on_sync)
             tg.start_soon(self._drain, ch.housekeeping, self._on_housekeeping)
             tg.start_soon(self._drain, ch.pleg, self._on_pleg)
@@ -181,8 +181,13 @@ class SyncLoop:
             await self._drain(ch.config, self._on_config)
             tg.cancel_scope.cancel()
 
-    async def _tick(self, channel: Channel[float], period: float) -> None:
-        async for due in Ticker(period):
+    def reconfigure(self, *, housekeeping_period: float, health_limit: float) -> None:
+        """Keep to another rhythm and limit from now on; never blocks."""
+        self._housekeeping.change(housekeeping_period)
+        self._health_limit = health_limit
+
+    async def _tick(self, channel: Channel[float], ticker: Ticker) -> None:
+        async for due in ticker:
             channel.send_nowait(due)
 
     async def _drain(self, channel: Channel[T_], handle: Callable[[T_], None]) -> None:

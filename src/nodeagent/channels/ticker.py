@@ -27,20 +27,35 @@ class Ticker:
         self.period = period
         self.skipped = 0
         self._due: float | None = None
+        self._event = anyio.Event()
 
     def __aiter__(self) -> Ticker:
         return self
 
+    def change(self, period: float) -> None:
+        """Tick in another rhythm, counted from the last tick; who waits now goes by it."""
+        if period == self.period:
+            return
+        if self._due is not None:
+            self._due += period - self.period
+        self.period = period
+        self._event.set()
+
     async def __anext__(self) -> float:
         """Wait for the next tick; returns the loop time at which it was due."""
         now = anyio.current_time()
-        due = now + self.period if self._due is None else self._due
-        if due <= now:
-            missed = math.floor((now - due) / self.period)
-            self.skipped += missed
-            due += missed * self.period
-        event = anyio.Event()
-        with setting(event, due, now) as at:
-            await event.wait()
-        self._due = at + self.period
-        return at
+        if self._due is None:
+            self._due = now + self.period
+        while True:
+            if self._due <= now:
+                missed = math.floor((now - self._due) / self.period)
+                self.skipped += missed
+                self._due += missed * self.period
+            due = self._due
+            self._event = anyio.Event()
+            with setting(self._event, due, now) as at:
+                await self._event.wait()
+            if self._due == due:
+                self._due = at + self.period
+                return at
+            now = anyio.current_time()  # another rhythm since

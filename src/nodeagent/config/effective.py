@@ -47,18 +47,23 @@ def effective_flags(config: AgentConfig) -> dict[str, str]:
 
     Those that the configuration API alone has are left out: they have no flag.
     """
-    found: dict[str, str] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name == "static_pod_url":
-            value = shown_url(value)
-        elif field.name == "static_pod_url_header":
-            value = {header: _MASKED for header, _ in value}
-        elif field.name in DURATIONS and isinstance(value, int | float):
-            value = format_duration(value)
-        plain = _plain(value) if not dataclasses.is_dataclass(value) else str(value)
-        found[flag_of(field.name).removeprefix("--")] = _flag_text(plain)
-    return found
+    return {
+        flag_of(field.name).removeprefix("--"): shown_setting(config, field.name)
+        for field in dataclasses.fields(config)
+    }
+
+
+def shown_setting(config: AgentConfig, name: str) -> str:
+    """The value of one setting, as its flag has it; nothing secret is in it."""
+    value = getattr(config, name)
+    if name == "static_pod_url":
+        value = shown_url(value)
+    elif name == "static_pod_url_header":
+        value = {header: _MASKED for header, _ in value}
+    elif name in DURATIONS and isinstance(value, int | float):
+        value = format_duration(value)
+    plain = _plain(value) if not dataclasses.is_dataclass(value) else str(value)
+    return _flag_text(plain)
 
 
 def _flag_text(value: Any) -> str:

@@ -86,6 +86,12 @@ class PodLooker:
         while self._busy:
             await self._idle.wait()
 
+    def reconfigure(self, settings: PlegSettings) -> None:
+        """Look within these bounds from now on."""
+        self._settings = settings
+        self._slots.resize(settings.concurrency)
+        self._second_tries.resize(settings.concurrency)
+
     def offer(self, pod: TrackedPod, view: View) -> None:
         """Act on what a relist found of one pod, now or when its task comes to it."""
         if view.at <= pod.seen_at:

@@ -219,6 +219,13 @@ class Pleg:
         self._pace.mode = mode
         self._stirred.set()
 
+    def reconfigure(self, settings: PlegSettings) -> None:
+        """Look as these settings say from now on; never blocks."""
+        self._settings = settings
+        self._looker.reconfigure(settings)
+        self._pace.settings = settings
+        self._stirred.set()
+
     def audit_with(self, auditor: Auditor) -> None:
         """Have what relists find compared with what was announced."""
         self._auditor = auditor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Final
 
 from nodeagent.model import PodUID
@@ -35,6 +36,12 @@ class WorkQueue:
         heapq.heappush(self._heap, (due, self._seq, uid))
         if len(self._heap) > 2 * len(self._due) + _SLACK:
             self._rebuild()
+
+    def bring_forward(self, latest: Callable[[], float]) -> None:
+        """Let no pod be due later than ``latest`` says, which is asked for each of them."""
+        for uid, (due, _) in list(self._due.items()):
+            if due > (bound := latest()):
+                self.set(uid, bound)
 
     def discard(self, uid: PodUID) -> None:
         """The pod is not due any more."""

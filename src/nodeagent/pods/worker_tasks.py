@@ -107,6 +107,14 @@ class WorkerTasks(WorkerTable):
         finally:
             self._tasks = None
 
+    def reconfigure(self, resync: float) -> None:
+        """Sync pods at rest so often from now on, those that rest now among them."""
+        if resync == self._resync:
+            return
+        self._resync = resync
+        now = anyio.current_time()
+        self._queue.bring_forward(lambda: now + self._jitter(resync))
+
     def _spawn(self, worker: Worker) -> None:
         if self._tasks is not None and worker.state.finished_at is None:
             self._tasks.start_soon(self._work, worker, name=f"pod-worker {worker.state.full_name}")

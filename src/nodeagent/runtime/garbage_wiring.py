@@ -60,6 +60,36 @@ def container_logs_dir(config: AgentConfig) -> Path | None:
     return CONTAINER_LOGS if str(config.pod_logs_dir) == POD_LOGS else None
 
 
+def gc_policy(config: AgentConfig) -> GCPolicy:
+    """Which dead containers are kept."""
+    return GCPolicy(
+        min_age=config.minimum_container_ttl_duration,
+        max_per_pod_container=config.maximum_dead_containers_per_container,
+        max_containers=config.maximum_dead_containers,
+    )
+
+
+def image_gc_policy(config: AgentConfig) -> ImageGCPolicy:
+    """When images go."""
+    return ImageGCPolicy(
+        # Images of the embedded runtime take no space.
+        high_percent=100 if config.embedded else config.image_gc_high_threshold_percent,
+        low_percent=config.image_gc_low_threshold_percent,
+        min_age=config.image_minimum_gc_age,
+        max_age=config.image_maximum_gc_age,
+    )
+
+
+def rotation_policy(config: AgentConfig) -> RotationPolicy:
+    """When logs are rotated."""
+    return RotationPolicy(
+        max_size=config.container_log_max_size,
+        max_files=config.container_log_max_files,
+        period=config.container_log_monitor_interval,
+        workers=config.container_log_max_workers,
+    )
+
+
 def make_container_gc(config: AgentConfig, node: Node) -> ContainerGC:
     """Build what removes dead containers, sandboxes and logs."""
     return ContainerGC(
@@ -69,11 +99,7 @@ def make_container_gc(config: AgentConfig, node: Node) -> ContainerGC:
         sources_ready=node.sources_ready,
         logs_dir=Path(config.pod_logs_dir).absolute(),
         links_dir=container_logs_dir(config),
-        policy=GCPolicy(
-            min_age=config.minimum_container_ttl_duration,
-            max_per_pod_container=config.maximum_dead_containers_per_container,
-            max_containers=config.maximum_dead_containers,
-        ),
+        policy=gc_policy(config),
         journal=node.journal,
         events=node.events,
     )
@@ -86,13 +112,7 @@ def make_image_gc(config: AgentConfig, node: Node, access: ImageAccess | None = 
         images=node.images,
         node=node.runtime,
         disk=ImageFilesystem(node.images),
-        policy=ImageGCPolicy(
-            # Images of the embedded runtime take no space.
-            high_percent=100 if config.embedded else config.image_gc_high_threshold_percent,
-            low_percent=config.image_gc_low_threshold_percent,
-            min_age=config.image_minimum_gc_age,
-            max_age=config.image_maximum_gc_age,
-        ),
+        policy=image_gc_policy(config),
         spared=node.spared,
         sources_ready=node.sources_ready,
         events=node.events,
@@ -111,12 +131,7 @@ def make_log_rotation(
     return LogRotation(
         runtime=runtime,
         logs_dir=Path(config.pod_logs_dir).absolute(),
-        policy=RotationPolicy(
-            max_size=config.container_log_max_size,
-            max_files=config.container_log_max_files,
-            period=config.container_log_monitor_interval,
-            workers=config.container_log_max_workers,
-        ),
+        policy=rotation_policy(config),
         clock=clock,
         journal=journal,
     )

@@ -105,6 +105,10 @@ class ContainerGC:
         self._first_seen: dict[ContainerID, float] = {}
         self._alive: frozenset[ContainerID] = frozenset()
 
+    def reconfigure(self, policy: GCPolicy) -> None:
+        """Keep what this says from now on."""
+        self._policy = policy
+
     async def plan(self) -> GarbagePlan:
         """What :meth:`collect` would remove now, and why.
 

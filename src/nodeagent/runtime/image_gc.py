@@ -132,25 +132,40 @@ class ImageGC:
     _failed: int = 0
     _silence: float = 0.0
     _silent_until: float = 0.0
+    _altered: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Look and collect every period until cancelled."""
         self._began = anyio.current_time()
         task_status.started()
-        if self.policy.off:
-            return
         while True:
-            await self._turn()
+            if not self.policy.off:
+                await self._turn()
             await self._pause()
 
+    def reconfigure(self, policy: ImageGCPolicy) -> None:
+        """Remove by another policy: at once, and from now on; never blocks."""
+        if policy != self.policy:
+            self.policy = policy
+            self._altered.set()
+
     async def _pause(self) -> None:
-        """Wait for a period; when sources have still to speak, at most until they have."""
-        if self.sources_ready():
-            await anyio.sleep(self.policy.period)
+        """Wait for a period; when sources have still to speak, at most until they have.
+
+        Another policy ends the wait.
+        """
+        self._altered = anyio.Event()
+        if self.policy.off:
+            await self._altered.wait()
             return
-        for _ in range(int(self.policy.period / _SOON)):
-            await anyio.sleep(_SOON)
-            if self.sources_ready():
+        waited_for = () if self.sources_ready() else range(int(self.policy.period / _SOON))
+        if not waited_for:
+            with anyio.move_on_after(self.policy.period):
+                await self._altered.wait()
+        for _ in waited_for:
+            with anyio.move_on_after(_SOON):
+                await self._altered.wait()
+            if self._altered.is_set() or self.sources_ready():
                 return
 
     async def _turn(self) -> None:

@@ -15,7 +15,7 @@ import anyio
 from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
 
-from nodeagent.aio import sleep_in_step
+from nodeagent.aio import Interval
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -90,22 +90,30 @@ class LogRotation:
     _seen: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _period: Interval = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._period = Interval(self.policy.period)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Look and rotate every period until cancelled."""
         task_status.started()
-        if self.policy.max_size < 0:
-            return
         try:
             while True:
-                await sleep_in_step(self.policy.period)
+                await self._period.sleep()
                 try:
-                    await self.look()
+                    if self.policy.max_size >= 0:
+                        await self.look()
                 except Exception as error:  # noqa: BLE001 - the next look tries again
                     self._log.warning("logs_not_looked_at", cause=repr(error))
         finally:
             # A thread that compresses stops at its next piece; nobody waits for all of it.
             self._stop.set()
+
+    def reconfigure(self, policy: RotationPolicy) -> None:
+        """Rotate by another policy from now on; never blocks."""
+        self.policy = policy
+        self._period.change(policy.period)
 
     async def look(self) -> None:
         """Rotate what is too large, and have what is lost written anew."""

@@ -77,7 +77,7 @@ from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
 from nodeagent.wiring.server import ServerSide, api_opener
-from nodeagent.wiring.settings import pleg_settings, runtime_settings
+from nodeagent.wiring.settings import health_limit, pleg_settings, runtime_settings
 from nodeagent.wiring.stats import log_places, make_stats
 from nodeagent.wiring.storage import build_storage
 from nodeagent.wiring.volumes import PodFacts, make_volumes, volume_figures
@@ -386,7 +386,7 @@ def build_parts(
         handlers,
         channels,
         housekeeping_period=config.housekeeping_period,
-        health_limit=max(2 * config.sync_frequency, 300.0),
+        health_limit=health_limit(config),
         journal=journal,
     )
     checks = health_checks(
@@ -456,6 +456,7 @@ def build_parts(
         admission=desk,
         probes=probes,
         dead=dead,
+        gc=gc,
         image_gc=make_image_gc(config, garbage, access),
         log_rotation=make_log_rotation(config, runtime, journal, clock),
         sources=tuple(sources),

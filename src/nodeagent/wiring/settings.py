@@ -24,6 +24,11 @@ def pleg_settings(config: AgentConfig) -> PlegSettings:
     )
 
 
+def health_limit(config: AgentConfig) -> float:
+    """Seconds without a turn of the sync loop after which it counts as stuck."""
+    return max(2 * config.sync_frequency, 300.0)
+
+
 def runtime_settings(config: AgentConfig, root: Path, node_address: str) -> RuntimeSettings:
     """What the runtime manager is told; ``root`` is absolute."""
     return RuntimeSettings(

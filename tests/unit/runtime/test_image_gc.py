@@ -408,6 +408,7 @@ async def test_gi12_it_may_be_off() -> None:
     async with anyio.create_task_group() as tasks:
         await tasks.start(node.gc.run)
         await anyio.sleep(3600)
+        tasks.cancel_scope.cancel()
     assert node.events.node == []
 
 

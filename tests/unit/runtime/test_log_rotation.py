@@ -279,6 +279,7 @@ async def test_lr11_it_may_be_off(tmp_path: Path) -> None:
     async with anyio.create_task_group() as tasks:
         await tasks.start(node.rotation.run)
         await anyio.sleep(60)
+        tasks.cancel_scope.cancel()
     assert names(path) == ["0.log"]
 
 
