@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from nodeagent.clock import Clock, SystemClock
 from nodeagent.cluster import ClusterLink, open_link
 from nodeagent.config import AgentConfig, environment_proxy
 from nodeagent.config.reload import Changes, compare, merged
+from nodeagent.config.report import ConfigReport
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.intake import WatchedSource
@@ -79,6 +81,7 @@ class NodeAgent:
         config: the settings in force; see Args and :meth:`reconfigure`.
         registry: the metrics.
         journal: the flight recorder; also of an agent that has ended.
+        config_report: what is shown of its configuration.
         left_running: UIDs of pods that ``stop_pods_on_exit`` could not stop in time.
     """
 
@@ -108,6 +111,7 @@ class NodeAgent:
         self._own_cluster = cluster
         self._extra_sources = tuple(WatchedSource(source, watch) for source in sources)
         self.left_running: tuple[PodUID, ...] = ()
+        self.config_report = ConfigReport()
         self._parts: Parts | None = None
         self._stack: AsyncExitStack | None = None
 
@@ -171,6 +175,7 @@ class NodeAgent:
         for change in changes.needs_restart:
             self.journal.record("config", "NeedsRestart", "", str(change), setting=change.setting)
         self.config = config
+        self.config_report.needs_restart = changes.needs_restart
         apply_settings(parts, config)
         return changes
 
@@ -181,6 +186,10 @@ class NodeAgent:
             while not (parts.sources_ready.all_ready() and parts.pleg.last_relist is not None):
                 with anyio.move_on_after(0.5):
                     await records.receive()
+
+    def wall_time(self) -> datetime:
+        """The time of day as the agent has it."""
+        return self._clock.now()
 
     @property
     def ports(self) -> dict[str, int]:
@@ -231,6 +240,7 @@ class NodeAgent:
                 link=link,
                 machine=machine,
                 standalone=standalone,
+                report=self.config_report,
                 journal=self.journal,
                 registry=self.registry,
                 clock=self._clock,

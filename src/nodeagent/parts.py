@@ -95,6 +95,8 @@ class Parts:
     http: HttpMetrics
     refresh: Callable[[], Awaitable[None]]
     """Measures what is measured only when metrics are asked for."""
+    node_event: Callable[[str, str, str], None]
+    """Says something about the node: type, reason, text."""
     open_api: Callable[[AsyncExitStack], Awaitable[int]] | None = None
     """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from tests.unit.docs.metric_names import (
 from nodeagent.kube.credentials.certificates import CertificateMetrics
 from nodeagent.kube.credentials.serving_certificates import ServingMetrics
 from nodeagent.kube.metrics import ClientMetrics
+from nodeagent.reload.reloader import ConfigMetrics
 from nodeagent.stats.container_metrics import FAMILIES as CONTAINER
 from nodeagent.stats.resource_metrics import FAMILIES as RESOURCE
 from nodeagent.testing import make_pod
@@ -41,11 +42,12 @@ CHANNELS = {
 
 
 def of_connection() -> CollectorRegistry:
-    """What an agent has besides, that talks to a real API server and rotates its certificates."""
+    """What an agent has besides, with a real API server and its configuration in files."""
     registry = CollectorRegistry()
     ClientMetrics(registry)
     CertificateMetrics(registry, lambda: 1.0)
     ServingMetrics(registry)
+    ConfigMetrics(registry)
     return registry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.node_options import node_options
 from nodeagent.cli.params import Duration, Gates, Headers, Port, Size, Verbosity, boolean_option
+from nodeagent.cli.reloading import Flags, Reloading, configuration, set_logging
 from nodeagent.cli.run_command import RunCommand, TakenFlags, taken_flags
 from nodeagent.cli.server_options import server_options
 from nodeagent.config import (
@@ -57,6 +58,13 @@ MOST_DESCRIPTORS: Final = 1_000_000
     "--config-dir",
     default="",
     help="Directory of drop-ins (*.conf) that go over the file, in the order of their names.",
+)
+@click.option(
+    "--config-trial",
+    default="10m",
+    show_default=True,
+    type=Duration(),
+    help="A change of the files that makes the node unwell within this time is taken back.",
 )
 @click.option(
     "--feature-gates",
@@ -182,6 +190,7 @@ def run(
     /,
     config_file: str,
     config_dir: str,
+    config_trial: float,
     feature_gates: tuple[Mapping[str, bool], ...],
     lock_file: str,
     exit_on_lock_contention: bool,
@@ -189,8 +198,6 @@ def run(
     **flags: Any,
 ) -> int:
     """Run the node agent until SIGTERM or SIGINT; pods go on running (as with the kubelet)."""
-    from nodeagent.cli.log_setup import set_up_logging
-
     flags["static_pod_url_header"] = sum(flags["static_pod_url_header"], ())
     given = {
         name: value
@@ -198,21 +205,22 @@ def run(
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     taken = taken_flags(ctx)
-    loaded = read_files(config_file, config_dir, taken.fields)
-    settings = {**flags, **loaded.settings, **given}
-    style, levels = str(settings.pop("logging_format")), settings.pop("vmodule", ())
-    set_up_logging(style, int(settings.pop("verbosity")), levels)
+    loaded, reloading = configuration(
+        config_file, config_dir, Flags(flags, given, taken.fields), config_trial
+    )
+    set_logging(loaded.logging)
     gates = gate_remarks({name: on for part in feature_gates for name, on in part.items()})
     for note in (*loaded.warnings, *gates):
         log.warning("config_file", file=config_file or config_dir, note=note)
-    config = make_config(settings)
+    config = loaded.config
     tell_of_flags(taken)
     if exit_on_lock_contention and not lock_file:
         msg = "cannot exit on lock file contention: no lock file specified (--lock-file)"
         raise click.UsageError(msg)
     if welcome:
         click.echo(welcome_text(config))
-    return serve(config, LockFile(Path(lock_file), exit_on_lock_contention) if lock_file else None)
+    lock = LockFile(Path(lock_file), exit_on_lock_contention) if lock_file else None
+    return serve(config, lock, reloading)
 
 
 def tell_of_flags(taken: TakenFlags) -> None:
@@ -225,23 +233,16 @@ def tell_of_flags(taken: TakenFlags) -> None:
         log.warning("flags_deprecated", flags=" ".join(old), note=note)
 
 
-def read_files(
-    config_file: str, config_dir: str, flags: Sequence[tuple[str, str]] = ()
-) -> LoadedFile:
-    """What the configuration file, the drop-ins and flags say; nothing when there are none.
-
-    Args:
-        config_file: path of the file; "" for none.
-        config_dir: the directory of drop-ins; "" for none.
-        flags: flags of fields that are no options of the command, with their values.
+def read_files(config_file: str, config_dir: str) -> LoadedFile:
+    """What the configuration file and the drop-ins say; nothing when neither is named.
 
     Raises:
         ConfigError: they cannot be used.
     """
     file, directory = (Path(text) if text else None for text in (config_file, config_dir))
-    if file is None and directory is None and not flags:
+    if file is None and directory is None:
         return LoadedFile({}, ())
-    return load_configuration(file, directory, flags)
+    return load_configuration(file, directory)
 
 
 def make_config(settings: Mapping[str, Any]) -> AgentConfig:
@@ -276,7 +277,9 @@ def _descriptors() -> int:
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def serve(config: AgentConfig, lock: LockFile | None = None) -> int:
+def serve(
+    config: AgentConfig, lock: LockFile | None = None, reloading: Reloading | None = None
+) -> int:
     """Run an agent in an event loop of its own, while it holds the lock; the exit code."""
     from nodeagent.errors import StartError
 
@@ -297,7 +300,7 @@ def serve(config: AgentConfig, lock: LockFile | None = None) -> int:
         pass
     failed: list[BaseException] = []
     try:
-        return anyio.run(_serve, config, lock, backend_options=options)
+        return anyio.run(_serve, config, lock, reloading, backend_options=options)
     except* StartError as group:
         failed = list(leaves(group))
     for error in failed:
@@ -305,18 +308,20 @@ def serve(config: AgentConfig, lock: LockFile | None = None) -> int:
     return 1
 
 
-async def _serve(config: AgentConfig, lock: LockFile | None = None) -> int:
+async def _serve(
+    config: AgentConfig, lock: LockFile | None = None, reloading: Reloading | None = None
+) -> int:
     """The first signal ends the agent in order, a second one at once."""
     async with anyio.create_task_group() as tg:
         stop = anyio.Event()
         tg.start_soon(_watch_signals, stop)
         async with nullcontext(enter_result=True) if lock is None else lock.held(stop) as held:
-            code = await _run(config, stop) if held else 0
+            code = await _run(config, stop, reloading) if held else 0
         tg.cancel_scope.cancel()
     return code
 
 
-async def _run(config: AgentConfig, stop: anyio.Event) -> int:
+async def _run(config: AgentConfig, stop: anyio.Event, reloading: Reloading | None) -> int:
     """Run the agent until ``stop`` is set, and tell the service manager of it."""
     from nodeagent.agent import NodeAgent
     from nodeagent.cli.systemd import CHECKS, from_environment
@@ -335,6 +340,8 @@ async def _run(config: AgentConfig, stop: anyio.Event) -> int:
         gc.freeze()
         manager.tell("READY=1")
         at_work.start_soon(manager.keep_alive, trouble)
+        if reloading is not None:
+            at_work.start_soon(reloading.run, agent, manager)
         await stop.wait()
         at_work.cancel_scope.cancel()
         manager.tell("STOPPING=1")

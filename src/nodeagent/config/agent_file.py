@@ -19,6 +19,7 @@ from nodeagent.api import nodes
 from nodeagent.api.decode import decode_node
 from nodeagent.api.problems import FieldProblem
 from nodeagent.config.agent_config import AgentConfig
+from nodeagent.config.contents import Disk, Files
 from nodeagent.config.errors import ConfigError
 from nodeagent.config.flags import flag_of
 from nodeagent.config.kubelet_model import API_VERSION, KIND
@@ -27,6 +28,7 @@ from nodeagent.duration import format_duration, parse_duration
 
 AGENT_VERSION: Final = "nodeagent.dev/v1alpha1"
 AGENT_KIND: Final = "NodeAgentConfiguration"
+_DISK: Final = Disk()
 EMBEDDED: Final = "kubelet"
 """The field that may hold a KubeletConfiguration."""
 
@@ -246,19 +248,22 @@ def _line(root: nodes.Mapping, name: str) -> int:
 # -- where they stand --------------------------------------------------------------------------
 
 
-def read_both(path: Path, option: str) -> tuple[nodes.Mapping | None, nodes.Mapping | None]:
+def read_both(
+    path: Path, option: str, files: Files = _DISK
+) -> tuple[nodes.Mapping | None, nodes.Mapping | None]:
     """The KubeletConfiguration and the agent's own fields that a file holds. Blocks.
 
     Args:
         path: the file.
         option: the setting that named it, for errors.
+        files: where its content comes from.
 
     Raises:
         ConfigError: it cannot be read, holds something else, or one of them twice.
     """
     kubelet: list[nodes.Mapping] = []
     own: list[nodes.Mapping] = []
-    for root in read_objects(path, option):
+    for root in read_objects(path, option, files):
         head = head_of(root)
         if head == (API_VERSION, KIND):
             kubelet.append(root)

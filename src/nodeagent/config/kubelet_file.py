@@ -21,6 +21,7 @@ from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.config.agent_config import AgentConfig
 from nodeagent.config.agent_file import own_settings, read_both
+from nodeagent.config.contents import Disk, Files
 from nodeagent.config.errors import ConfigError, ConfigFilesError
 from nodeagent.config.feature_gates import remarks as gate_remarks
 from nodeagent.config.flag_layer import put_over
@@ -85,6 +86,7 @@ _ZERO_IS_UNSET: Final = (
     "event_burst",
 )
 _EVICTION: Final = "evictionHard"
+_DISK: Final = Disk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def load_configuration(
     file: Path | None,
     directory: Path | None = None,
     flags: Sequence[tuple[str, str]] = (),
+    files: Files = _DISK,
 ) -> LoadedFile:
     """Read a KubeletConfiguration file, put its drop-ins over it, and flags over both. Blocks.
 
@@ -128,12 +131,13 @@ def load_configuration(
         file: the file; None for none.
         directory: where the drop-ins lie; None for none.
         flags: flags of fields without dashes, with their values as text.
+        files: where the content of both comes from.
 
     Raises:
         ConfigError: a file cannot be read; names it.
         ConfigFilesError: what they say cannot be used; names every field.
     """
-    layers, mine, aside = _layers(file, directory)
+    layers, mine, aside = _layers(file, directory, files)
     layers = put_over(layers, flags)
     option, place = ("config", file) if file else ("config_dir", directory)
     if file is None and directory is None:
@@ -165,18 +169,20 @@ def load_configuration(
     )
 
 
-def _layers(file: Path | None, directory: Path | None) -> tuple[Layered, Layered, Sequence[Path]]:
+def _layers(
+    file: Path | None, directory: Path | None, files: Files
+) -> tuple[Layered, Layered, Sequence[Path]]:
     """What the files say together, of both kinds, and the files that were left aside."""
     layers, own = Layered(nodes.Mapping(0)), Layered(nodes.Mapping(0))
     if file is not None:
-        kubelet, mine = read_both(file, "config")
+        kubelet, mine = read_both(file, "config", files)
         layers = layers if kubelet is None else layered(kubelet, file)
         own = own if mine is None else layered(mine, file)
     if directory is None:
         return layers, own, ()
-    taken, aside = drop_ins(directory)
+    taken, aside = drop_ins(directory, files)
     for path in taken:
-        patch, mine = read_both(path, "config_dir")
+        patch, mine = read_both(path, "config_dir", files)
         if mine is not None:
             own = merge(own, mine, path)
         if patch is None:

@@ -6,7 +6,6 @@ result knows the file it comes from.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Any, Final
 from nodeagent.api.nodes import Mapping, Node, Scalar, to_plain
 from nodeagent.api.problems import FieldProblem
 from nodeagent.api.splitting import load_documents
+from nodeagent.config.contents import Disk, Files
 from nodeagent.config.errors import ConfigError
 
-DROP_IN: Final = ".conf"
-_LOOKS_LIKE_ONE: Final = (".yaml", ".yml", ".json")
 _HEAD: Final = ("apiVersion", "kind")
+_DISK: Final = Disk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,19 @@ class Layered:
         return next((file for at, file in self.origins.items() if at.startswith(inside)), None)
 
 
-def read_objects(path: Path, option: str = "config") -> list[Mapping]:
+def read_objects(path: Path, option: str = "config", files: Files = _DISK) -> list[Mapping]:
     """Read a file of objects, mostly of one. Blocks.
 
     Args:
         path: the file.
         option: the setting that named it, for errors.
+        files: where its content comes from.
 
     Raises:
         ConfigError: it cannot be read, or holds something else.
     """
     try:
-        data = path.read_bytes()
+        data = files.read(path)
     except OSError as error:
         raise ConfigError(option, path, f"cannot be read: {error.strerror}") from error
     found = []
@@ -82,29 +82,17 @@ def head_of(root: Mapping) -> tuple[Any, Any]:
     return api_version, kind
 
 
-def drop_ins(directory: Path) -> tuple[list[Path], list[Path]]:
+def drop_ins(directory: Path, files: Files = _DISK) -> tuple[list[Path], list[Path]]:
     """The drop-ins of a directory in the order in which they count, and files left aside.
-
-    All directories below are looked through; of a ConfigMap that is mounted only the names that
-    people see. Files are left aside that look like drop-ins and do not end in ``.conf``. Blocks.
 
     Raises:
         ConfigError: it cannot be read.
     """
-
-    def refuse(error: OSError) -> None:
-        raise ConfigError("config_dir", error.filename, f"cannot be read: {error.strerror}")
-
-    taken, aside = [], []
-    for place, names, files in os.walk(directory, onerror=refuse):
-        names[:] = sorted(name for name in names if not name.startswith(".."))
-        for name in files:
-            path = Path(place, name)
-            if path.suffix == DROP_IN:
-                taken.append(path)
-            elif path.suffix in _LOOKS_LIKE_ONE:
-                aside.append(path)
-    return sorted(taken, key=lambda path: path.relative_to(directory).parts), sorted(aside)
+    try:
+        return files.drop_ins(directory)
+    except OSError as error:
+        name = error.filename or directory
+        raise ConfigError("config_dir", name, f"cannot be read: {error.strerror}") from error
 
 
 def layered(root: Mapping, file: Path) -> Layered:

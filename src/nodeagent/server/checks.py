@@ -261,6 +261,16 @@ def serving(problem: Callable[[], str]) -> Check:
     return Check("serving", run)
 
 
+def configuration(problem: Callable[[], str], note: Callable[[], str]) -> Check:
+    """What the configuration files say is in force; ``problem`` says why it is not."""
+
+    def run() -> CheckResult:
+        found = problem()
+        return CheckResult(Level.DEGRADED if found else Level.OK, found, note=note())
+
+    return Check("config", run)
+
+
 def storage(refused: Callable[[], Mapping[str, str]]) -> Check:
     """What the agent must remember is on disk; ``refused`` gives the cause by file."""
 

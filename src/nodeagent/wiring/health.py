@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nodeagent.channels import SyncLoop
 from nodeagent.checkpointer import Checkpointer
 from nodeagent.cluster import Cluster
+from nodeagent.config.report import ConfigReport
 from nodeagent.node import RuntimeState
 from nodeagent.pleg import Pleg
 from nodeagent.pods.sources_ready import SourcesReady
@@ -25,6 +26,7 @@ def health_checks(
     names: frozenset[str],
     sources: Sequence[Source],
     checkpoint: Checkpointer,
+    report: ConfigReport,
     cluster: Cluster | None = None,
 ) -> HealthChecks:
     """The checks, in the order in which they are shown."""
@@ -59,6 +61,7 @@ def health_checks(
             checks.sources(lambda: names, ready.ready),
             checks.manifests(problems),
             checks.storage(refused),
+            checks.configuration(report.problem, report.note),
             *_of_cluster(cluster),
         ]
     )

@@ -19,6 +19,7 @@ from nodeagent.cleanup import CleanUp
 from nodeagent.clock import Clock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
+from nodeagent.config.report import ConfigReport
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
 from nodeagent.journal import Journal
@@ -99,6 +100,7 @@ def build_parts(
     link: ClusterLink | None = None,
     machine: MachineInfo | None = None,
     standalone: StandaloneObjects | None = None,
+    report: ConfigReport | None = None,
 ) -> Parts:
     """Build and wire the parts; nothing runs yet."""
     root = Path(config.root_dir).absolute()
@@ -389,8 +391,9 @@ def build_parts(
         health_limit=health_limit(config),
         journal=journal,
     )
+    report = report or ConfigReport()
     checks = health_checks(
-        loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, cluster
+        loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, report, cluster
     )
     http = HttpMetrics(registry)
     stats = make_stats(
@@ -457,6 +460,7 @@ def build_parts(
         probes=probes,
         dead=dead,
         gc=gc,
+        node_event=events.node_event,
         image_gc=make_image_gc(config, garbage, access),
         log_rotation=make_log_rotation(config, runtime, journal, clock),
         sources=tuple(sources),

@@ -18,6 +18,7 @@ from nodeagent.cli import app
 from nodeagent.cli import run as run_module
 from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.params import Boolean, Duration, Headers, Size
+from nodeagent.cli.reloading import Reloading
 from nodeagent.cli.run import make_config, welcome_text
 from nodeagent.config import ConfigError
 from nodeagent.config.flags import flag_of
@@ -33,10 +34,17 @@ class Served:
     def __init__(self) -> None:
         self.configs: list[AgentConfig] = []
         self.locks: list[LockFile | None] = []
+        self.reloading: list[Reloading | None] = []
         self.code = 0
 
-    def __call__(self, config: AgentConfig, lock: LockFile | None = None) -> int:
+    def __call__(
+        self,
+        config: AgentConfig,
+        lock: LockFile | None = None,
+        reloading: Reloading | None = None,
+    ) -> int:
         self.locks.append(lock)
+        self.reloading.append(reloading)
         self.configs.append(config)
         return self.code
 
@@ -132,7 +140,7 @@ def test_every_flag_sets_a_setting_under_the_kubelets_name() -> None:
         name = param.name
         if name in ("config_file", "config_dir", "feature_gates", "welcome", "verbosity"):
             continue
-        if name in ("lock_file", "exit_on_lock_contention"):
+        if name in ("lock_file", "exit_on_lock_contention", "config_trial"):
             continue
         if name == "logging_format":
             continue
@@ -430,7 +438,7 @@ def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_interrupt_ends_with_its_code(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
-    def interrupted(_config: AgentConfig, _lock: object) -> int:
+    def interrupted(_config: AgentConfig, _lock: object, _reloading: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nodeagent.cli.run.serve", interrupted)
@@ -504,7 +512,7 @@ def test_a_start_error_is_one_line_and_exit_code_one(
 ) -> None:
     from nodeagent.errors import StartError
 
-    async def fail(_config: AgentConfig, _lock: object) -> int:
+    async def fail(_config: AgentConfig, _lock: object, _reloading: object) -> int:
         raise ExceptionGroup("inner", [StartError("nothing answers; try embedded")])
 
     monkeypatch.setattr("nodeagent.cli.run._serve", fail)

@@ -106,6 +106,17 @@ def test_the_reference_is_what_the_table_gives(capsys: pytest.CaptureFixture[str
     assert module.main(["--check"]) == 0, capsys.readouterr().out
 
 
+def test_the_fields_that_are_applied_at_once_are_listed() -> None:
+    script = ROOT / "scripts" / "gen_reload_fields.py"
+    spec = importlib.util.spec_from_file_location("gen_reload_fields", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.PAGE.read_text(encoding="utf-8")
+    assert module.with_table(page) == page, f"run {script.name}"
+
+
 def test_defaults_are_the_ones_described() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     run = cli.commands["run"]
@@ -126,6 +137,7 @@ def test_every_health_check_is_described() -> None:
         checks.sources(frozenset, bool).name,
         checks.manifests(dict).name,
         checks.storage(dict).name,
+        checks.configuration(str, str).name,
         checks.api_server(Reach()).name,
         checks.credentials(str).name,
         "node",
