@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
 
 from nodeagent.config import AgentConfig
 from nodeagent.config.kubelet_file import LoadedFile
@@ -25,6 +27,30 @@ if TYPE_CHECKING:
 log = Log("config")
 
 _OF_THE_LOG: Final = ("logging_format", "verbosity", "vmodule")
+
+
+class Hangups:
+    """SIGHUP: have everything read again. One that comes too early is not lost."""
+
+    def __init__(self) -> None:
+        self._told: list[Callable[[], None]] = []
+        self._heard = False
+
+    def tell(self, ask: Callable[[], None]) -> None:
+        """Have ``ask`` called at each signal, and now if there was one."""
+        self._told.append(ask)
+        if self._heard:
+            ask()
+
+    async def listen(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Wait for signals until cancelled."""
+        with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _ in signals:
+                self._heard = True
+                log.info("reloading", signal="SIGHUP")
+                for ask in self._told:
+                    ask()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +69,8 @@ class Reloading:
     last_good: LastGood
     trial: float
 
-    async def run(self, agent: NodeAgent, manager: Notifier) -> None:
-        """Watch the files and SIGHUP until cancelled."""
+    async def run(self, agent: NodeAgent, manager: Notifier, hangups: Hangups) -> None:
+        """Watch the files until cancelled."""
         from nodeagent.reload.reloader import Reloader, ReloadHooks
         from nodeagent.reload.watching import ConfigWatch
 
@@ -57,13 +83,9 @@ class Reloading:
         reloader = Reloader(
             agent, self.loader, self.first, self.last_good, watch, trial=self.trial, hooks=hooks
         )
+        hangups.tell(reloader.ask)
         try:
-            with anyio.open_signal_receiver(signal.SIGHUP) as signals:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(reloader.run)
-                    async for _ in signals:
-                        log.info("reloading", signal="SIGHUP")
-                        reloader.ask()
+            await reloader.run()
         finally:
             watch.close()
 

@@ -21,7 +21,7 @@ from nodeagent.cli.garbage_options import garbage_options
 from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.node_options import node_options
 from nodeagent.cli.params import Duration, Gates, Headers, Port, Size, Verbosity, boolean_option
-from nodeagent.cli.reloading import Flags, Reloading, configuration, set_logging
+from nodeagent.cli.reloading import Flags, Hangups, Reloading, configuration, set_logging
 from nodeagent.cli.run_command import RunCommand, TakenFlags, taken_flags
 from nodeagent.cli.server_options import server_options
 from nodeagent.config import (
@@ -315,13 +315,17 @@ async def _serve(
     async with anyio.create_task_group() as tg:
         stop = anyio.Event()
         tg.start_soon(_watch_signals, stop)
+        hangups = Hangups()
+        await tg.start(hangups.listen)
         async with nullcontext(enter_result=True) if lock is None else lock.held(stop) as held:
-            code = await _run(config, stop, reloading) if held else 0
+            code = await _run(config, stop, reloading, hangups) if held else 0
         tg.cancel_scope.cancel()
     return code
 
 
-async def _run(config: AgentConfig, stop: anyio.Event, reloading: Reloading | None) -> int:
+async def _run(
+    config: AgentConfig, stop: anyio.Event, reloading: Reloading | None, hangups: Hangups
+) -> int:
     """Run the agent until ``stop`` is set, and tell the service manager of it."""
     from nodeagent.agent import NodeAgent
     from nodeagent.cli.systemd import CHECKS, from_environment
@@ -341,7 +345,7 @@ async def _run(config: AgentConfig, stop: anyio.Event, reloading: Reloading | No
         manager.tell("READY=1")
         at_work.start_soon(manager.keep_alive, trouble)
         if reloading is not None:
-            at_work.start_soon(reloading.run, agent, manager)
+            at_work.start_soon(reloading.run, agent, manager, hangups)
         await stop.wait()
         at_work.cancel_scope.cancel()
         manager.tell("STOPPING=1")

@@ -323,6 +323,7 @@ class Reloader:
             return
         for error in self._report.errors:
             log.error("config_refused", problem=error, now="started with the last known good one")
+        self._warned["; ".join(self._report.errors)] = anyio.current_time()
         text = f"started with the last known good configuration: {self._report.kept}"
         self._record("StartedOnLastKnownGood", text, active=self._state.active)
         self._event("Warning", "ConfigurationRefused", text)

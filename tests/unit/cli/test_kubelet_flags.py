@@ -122,7 +122,7 @@ class Served:
     def __init__(self) -> None:
         self.configs: list[AgentConfig] = []
 
-    def __call__(self, config: AgentConfig, lock: object = None) -> int:
+    def __call__(self, config: AgentConfig, *_others: object) -> int:
         self.configs.append(config)
         return 0
 
