@@ -205,9 +205,12 @@ def run(
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     taken = taken_flags(ctx)
-    loaded, reloading = configuration(
-        config_file, config_dir, Flags(flags, given, taken.fields), config_trial
-    )
+    try:
+        loaded, reloading = configuration(
+            config_file, config_dir, Flags(flags, given, taken.fields), config_trial
+        )
+    except ConfigError as error:
+        raise click.UsageError(describe(error)) from error
     set_logging(loaded.logging)
     gates = gate_remarks({name: on for part in feature_gates for name, on in part.items()})
     for note in (*loaded.warnings, *gates):
