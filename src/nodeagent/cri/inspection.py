@@ -9,6 +9,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
@@ -74,6 +75,13 @@ class StatusRuntime(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EndSeen:
+    """Something has ended; ``details`` are those of an exited container, if they are known."""
+
+    details: ContainerRuntimeStatus | None = None
+
+
 class Inspector:
     """Asks one runtime for details.
 
@@ -133,24 +141,36 @@ class Inspector:
             ),
         )
 
-    async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
+    async def end_of(
+        self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched
+    ) -> EndSeen | None:
         """Whether a container or sandbox of a pod does not run any more, by one call.
+
+        Returns:
+            None while it runs.
 
         Raises:
             RpcError: the call failed otherwise than by NotFound.
         """
+        listed = next((c for c in pod.containers if c.id == id_), None)
         try:
-            if any(sandbox.id == id_ for sandbox in pod.sandboxes):
+            if listed is None:
                 with watch("PodSandboxStatus"):
                     response = await self._runtime.pod_sandbox_status(id_)
                 status = response.status
-                return status is not None and sandbox_state(status.state) is not SandboxState.READY
+                if status is None or sandbox_state(status.state) is SandboxState.READY:
+                    return None
+                return EndSeen()
             with watch("ContainerStatus"):
                 answer = await self._runtime.container_status(id_)
         except NotFound:
-            return True
-        running = ContainerState.RUNNING
-        return answer.status is not None and container_state(answer.status.state) is not running
+            return EndSeen()
+        seen = answer.status
+        if seen is None or container_state(seen.state) is ContainerState.RUNNING:
+            return None
+        if container_state(seen.state) is not ContainerState.EXITED or not seen.finished_at:
+            return EndSeen()
+        return EndSeen(container_status(seen, listed, await final_message(seen)))
 
     async def _sandbox(
         self,

@@ -19,6 +19,7 @@ from nodeagent.cri.inspection import (
     AT_ONCE,
     HASH_ANNOTATION,
     CallWatch,
+    EndSeen,
     Inspector,
     StatusRuntime,
     container_state,
@@ -216,9 +217,11 @@ class PodLister:
         """See :meth:`nodeagent.cri.inspection.Inspector.inspect`."""
         return await self._inspector.inspect(pod, watch, known, at_once)
 
-    async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
-        """See :meth:`nodeagent.cri.inspection.Inspector.has_ended`."""
-        return await self._inspector.has_ended(pod, id_, watch)
+    async def end_of(
+        self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched
+    ) -> EndSeen | None:
+        """See :meth:`nodeagent.cri.inspection.Inspector.end_of`."""
+        return await self._inspector.end_of(pod, id_, watch)
 
     def _learn(
         self, sandboxes: Iterable[v1.PodSandbox], containers: Iterable[v1.Container]

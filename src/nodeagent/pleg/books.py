@@ -75,6 +75,10 @@ class Books:
         if not pod.known:
             self._pods.pop(pod.uid, None)
 
+    def is_settled(self, pod: TrackedPod) -> bool:
+        """Whether nobody has a reason to look at the pod again."""
+        return pod.settled and pod.uid not in self._unsettled
+
     @property
     def unsettled(self) -> list[PodUID]:
         """The pods that the next relist must visit."""

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import anyio
 
-from nodeagent.cri.inspection import AT_ONCE, CallWatch, unwatched
+from nodeagent.cri.inspection import AT_ONCE, CallWatch, EndSeen, unwatched
 from nodeagent.model import PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.errors import InspectionError
 from nodeagent.pleg.health import Trouble
@@ -42,8 +42,10 @@ class Lister(Protocol):
         """
         ...
 
-    async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
-        """Whether one container or sandbox of the pod does not run any more."""
+    async def end_of(
+        self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched
+    ) -> EndSeen | None:
+        """Whether one container or sandbox of the pod does not run any more; None while it does."""
         ...
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 
 from nodeagent.aio import PatientLimiter
+from nodeagent.cri.inspection import EndSeen
 from nodeagent.log import Log
-from nodeagent.model import PodUID, RuntimePod
+from nodeagent.model import ContainerRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.calls import Lister, cause_of
 from nodeagent.pleg.settings import PlegSettings
@@ -27,6 +28,9 @@ log: Final = Log("pleg")
 _SLOWER: Final = 1.2
 _LONGEST_PAUSE: Final = 0.3
 _AT_ONCE: Final = 4
+
+
+ShowEnd: TypeAlias = Callable[[TrackedPod, RuntimePod, ContainerRuntimeStatus, float], bool]
 
 
 @dataclass(slots=True)
@@ -41,7 +45,9 @@ class EndProber:
     Args:
         lister: the runtime.
         books: what looks have shown.
-        look: is called for the pod of what has ended.
+        show: takes what is known of a container that has ended: its pod, what the look showed
+            that it was in, its details, and since when; says whether that was enough.
+        look: is called for the pod of what has ended, if not.
         settings: durations.
     """
 
@@ -49,11 +55,13 @@ class EndProber:
         self,
         lister: Lister,
         books: Books,
+        show: ShowEnd,
         look: Callable[[TrackedPod], None],
         settings: PlegSettings,
     ) -> None:
         self._lister = lister
         self._books = books
+        self._show = show
         self._look = look
         self._timeout = settings.patience
         self._slots = PatientLimiter(_AT_ONCE, settings.patience)
@@ -85,15 +93,18 @@ class EndProber:
                 newest = None if pod is None else pod.newest
                 if pod is None or newest is None or id_ not in living_ids(newest):
                     return
-                if await self._has_ended(newest, id_):
-                    self._look(pod)
+                at = anyio.current_time()
+                if (end := await self._end_of(newest, id_)) is not None:
+                    shown = end.details is not None and self._show(pod, newest, end.details, at)
+                    if not shown:
+                        self._look(pod)
                     return
         except Exception as error:  # noqa: BLE001 - the next relist finds it in any case
             log.debug("probe_failed", uid=uid, id=id_, error=cause_of(error))
         finally:
             del self._expected[id_]
 
-    async def _has_ended(self, pod: RuntimePod, id_: str) -> bool:
+    async def _end_of(self, pod: RuntimePod, id_: str) -> EndSeen | None:
         async with self._slots.slot():
             with anyio.fail_after(self._timeout):
-                return await self._lister.has_ended(pod, id_)
+                return await self._lister.end_of(pod, id_)

@@ -14,7 +14,7 @@ from nodeagent.aio import PatientLimiter
 from nodeagent.cri.inspection import AT_ONCE
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodRuntimeStatus, PodUID
+from nodeagent.model import ContainerRuntimeStatus, PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.books import Books
 from nodeagent.pleg.cache import PodCache
 from nodeagent.pleg.calls import Lister, SupersededError, ask_runtime
@@ -219,6 +219,42 @@ class PodLooker:
             return
         if not self._settle_without_calls(pod, view):
             await self._inspect(pod, view)
+
+    def show_end(
+        self, pod: TrackedPod, before: RuntimePod, ended: ContainerRuntimeStatus, at: float
+    ) -> bool:
+        """Take in that a container has ended, of which its own status tells all.
+
+        Args:
+            pod: whose.
+            before: the pod as a look has shown it, with the container running.
+            ended: its details.
+            at: when they were asked for.
+
+        Returns:
+            False when something else may have happened to the pod, so that only a look will do.
+        """
+        known = self._cache.get(pod.uid)
+        current = (
+            pod.newest is before
+            and pod.newest_at < at
+            and self._books.is_settled(pod)
+            and not pod.needs_inspection(View(before, at, audit=False))
+        )
+        if not current or known.by_id(ended.id) is None:
+            return False
+        containers = (
+            replace(c, state=ended.state) if c.id == ended.id else c for c in before.containers
+        )
+        after = replace(before, containers=tuple(containers))
+        view = View(after, at, audit=False)
+        details = (ended if c.id == ended.id else c for c in known.containers)
+        status = replace(known, containers=tuple(details))
+        self._books.note(pod, view)
+        pod.inspected = as_known(after, status)
+        self._cache.set(pod.uid, status, at)
+        self._finish(pod, view)
+        return True
 
     def _settle_without_calls(self, pod: TrackedPod, view: View) -> bool:
         """Act on a view if no inspection is needed for that."""

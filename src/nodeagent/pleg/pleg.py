@@ -117,7 +117,9 @@ class Pleg:
             wanted,
         )
         self._looker.leave_to_relist = self._relist_within_a_period
-        self._ends = EndProber(lister, self._books, self._look_now, self._settings)
+        self._ends = EndProber(
+            lister, self._books, self._looker.show_end, self._look_now, self._settings
+        )
         self._listing: Mapping[PodUID, RuntimePod] = {}
         self._calls: ListCalls | None = None
         self._list_trouble: Trouble | None = None

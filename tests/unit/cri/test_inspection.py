@@ -301,7 +301,9 @@ async def test_one_call_tells_whether_something_has_ended(id_: str, ended: bool)
         watched.append(rpc)
         yield
 
-    assert await Inspector(runtime).has_ended(seen, id_, watch) is ended
+    end = await Inspector(runtime).end_of(seen, id_, watch)
+    assert (end is not None) is ended
+    assert (end is not None and end.details is not None) is (id_ == "dead")
     assert watched == ["PodSandboxStatus" if "box" in id_ else "ContainerStatus"]
 
 

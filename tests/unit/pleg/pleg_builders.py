@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import anyio
 
-from nodeagent.cri.inspection import CallWatch, unwatched
+from nodeagent.cri.inspection import CallWatch, EndSeen, unwatched
 from nodeagent.model import (
     ContainerID,
     ContainerRuntimeStatus,
@@ -74,7 +74,8 @@ class ScriptedLister:
 
     ``failing`` maps a call to what it raises; ``hanging`` maps a pod to an event that its
     inspection waits for, and ``held_lists`` does the same for list calls. ``odd`` maps a pod to
-    what its next inspection finds, once.
+    what its next inspection finds, once. ``tells_details``: whether who asks for the end of a
+    container is told how it ended.
     """
 
     def __init__(self) -> None:
@@ -92,6 +93,7 @@ class ScriptedLister:
         self.hanging: dict[str, anyio.Event] = {}
         self.odd: dict[str, PodRuntimeStatus] = {}
         self.held_lists: anyio.Event | None = None
+        self.tells_details = False
 
     def put(self, *pods: RuntimePod) -> None:
         self.pods = {**self.pods, **{pod.uid: pod for pod in pods}}
@@ -129,12 +131,18 @@ class ScriptedLister:
             await anyio.sleep(self.latency)
             return pod
 
-    async def has_ended(self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched) -> bool:
-        self.calls["has_ended"] += 1
+    async def end_of(
+        self, pod: RuntimePod, id_: str, watch: CallWatch = unwatched
+    ) -> EndSeen | None:
+        self.calls["end_of"] += 1
         await anyio.sleep(self.latency)
-        if error := self.failing.get("has_ended"):
+        if error := self.failing.get("end_of"):
             raise error
-        return id_ not in living_ids(self.pods.get(pod.uid))
+        now = self.pods.get(pod.uid)
+        if id_ in living_ids(now):
+            return None
+        details = () if now is None or not self.tells_details else status_of(now).containers
+        return EndSeen(next((c for c in details if c.id == id_), None))
 
     async def inspect(
         self,

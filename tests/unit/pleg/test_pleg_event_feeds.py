@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import anyio
 import pytest
 from tests.unit.pleg.pleg_builders import (
@@ -190,22 +192,65 @@ async def test_an_event_that_is_wrong_costs_a_few_calls() -> None:
         feed.say("u", "c-u", Effect.ENDED)
         await anyio.sleep(100)
         assert ring.lister.calls["get_pod"] == 1
-        assert 5 <= ring.lister.calls["has_ended"] <= 20
+        assert 5 <= ring.lister.calls["end_of"] <= 20
         assert ring.heard() == []
         assert ring.pleg.tracked == 1
+
+
+async def test_how_a_container_ended_is_taken_in_without_another_call() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", early end: its own status tells all."""
+    ring = Ring(period=1000.0, evented_period=1000.0)
+    ring.lister.put(make_pod("u", container("c", RUNNING), container("d", RUNNING), sandbox("s")))
+    ring.lister.tells_details = True
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.heard()
+        before = Counter(ring.lister.calls)
+        asked_at = anyio.current_time()
+        ring.lister.set_state("u", "c", EXITED)
+        feed.say("u", "c", Effect.ENDING)
+        await anyio.sleep(0.1)
+        assert ring.heard() == [("u", "c", DIED)]
+        assert ring.lister.calls - before == {"end_of": 1}
+        seen = await ring.cache.get_newer_than(U, asked_at)
+        assert [(c.id, c.state) for c in seen.containers] == [
+            ("c", EXITED),
+            ("d", RUNNING),
+        ]
+        await ring.pleg.relist()
+        await ring.pleg.settled()
+        assert ring.heard() == []
+        assert ring.lister.calls["inspect"] == before["inspect"]
+
+
+async def test_what_may_not_be_all_that_happened_is_looked_at() -> None:
+    """docs/behaviour/pleg.md, "Event feeds", early end: not while the pod is changed."""
+    ring = Ring(period=1000.0, evented_period=1000.0)
+    ring.lister.put(make_pod("u", container("c", RUNNING), sandbox("s")))
+    ring.lister.tells_details = True
+    feed = ScriptedFeed()
+    async with following(ring, feed):
+        ring.heard()
+        ring.lister.set_state("u", "c", EXITED)
+        feed.say("u", "c", Effect.ENDING)
+        ring.at_work.add(U)
+        feed.say("u", "e", Effect.CREATED)
+        await anyio.sleep(0.1)
+        assert ring.heard() == [("u", "c", DIED)]
+        assert ring.lister.calls["get_pod"] == 1
 
 
 async def test_a_runtime_that_cannot_be_asked_leaves_the_end_to_the_relist() -> None:
     """docs/behaviour/pleg.md, "Event feeds", early end: also when asking fails."""
     ring = Ring()
     ring.lister.put(web())
-    ring.lister.failing["has_ended"] = OSError("away")
+    ring.lister.failing["end_of"] = OSError("away")
     feed = ScriptedFeed()
     async with following(ring, feed):
         ring.heard()
         feed.say("u", "c-u", Effect.ENDING)
         await anyio.sleep(0.05)
-        assert ring.lister.calls["has_ended"] == 1
+        assert ring.lister.calls["end_of"] == 1
         ring.lister.set_state("u", "c-u", EXITED)
         await anyio.sleep(1.1)
         assert ring.heard() == [("u", "c-u", DIED)]
