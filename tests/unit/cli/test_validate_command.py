@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.api.problems import FieldProblem
 from nodeagent.cli import app
+from nodeagent.cli.columns import with_column
 
 POD = """apiVersion: v1
 kind: Pod
@@ -43,8 +45,10 @@ def test_every_error_comes_with_its_line(
     )
     code, told = judged(capsys, tmp_path)
     assert code == 1
-    assert [line for line in told if "imagePullPolicy" in line and "(line 8)" in line]
-    assert [line for line in told if "ports[0].containerPort" in line and "(line 10)" in line]
+    assert [line for line in told if "imagePullPolicy" in line and "(line 8, column 5)" in line]
+    assert [
+        line for line in told if "ports[0].containerPort" in line and "(line 10, column 14)" in line
+    ]
     assert [t for t in told if t.startswith("warning: web.yaml: spec.containers[0].cmd: unknown")]
     assert not [line for line in told if line.startswith("ok")]
 
@@ -57,7 +61,7 @@ def test_all_files_are_judged_together(tmp_path: Path, capsys: pytest.CaptureFix
     assert code == 1
     assert told == [
         f"ok: Pod default/a ({tmp_path}/a.yaml)",
-        f"error: b.yaml: document 1: metadata.name: {twice} (line 3)",
+        f"error: b.yaml: document 1: metadata.name: {twice} (line 3, column 12)",
         f"ok: Pod default/b ({tmp_path}/b.yaml)",
     ]
 
@@ -71,7 +75,10 @@ def test_fields_that_would_keep_a_pod_waiting_are_told(
     code, told = judged(capsys, tmp_path)
     assert code == 1
     assert told == [
-        "error: web.yaml: spec.volumes[0].gcePersistentDisk: not supported by this version"
+        (
+            "error: web.yaml: spec.volumes[0].gcePersistentDisk: not supported by this version "
+            "(line 8, column 26)"
+        )
     ]
 
 
@@ -123,3 +130,114 @@ def test_json_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (each["kind"], each["name"], each["line"], each["ok"]) == ("Pod", "default/web", 1, True)
     assert each["errors"] == []
     assert each["warnings"][0].startswith("web.yaml: spec.containers[0].cmd: unknown field")
+
+
+KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+OWN = "apiVersion: nodeagent.dev/v1alpha1\nkind: NodeAgentConfiguration\n"
+PORT = "    ports: [{containerPort: 80, hostPort: 80}]\n"
+SYSCTL = "  securityContext: {sysctls: [{name: net.core.somaxconn, value: '1'}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            "  nodeSelector: {disk: ssd}\n",
+            (
+                "spec.nodeSelector: this node would refuse it: NodeAffinity: Predicate "
+                "NodeAffinity failed: node(s) didn't match Pod's node affinity/selector "
+                "(line 8, column 3)"
+            ),
+        ),
+        ("  nodeName: n2\n", None),
+        (
+            SYSCTL,
+            (
+                "spec.securityContext.sysctls: this node would refuse it: SysctlForbidden: "
+                'forbidden sysctl: "net.core.somaxconn" not allowlisted (line 8, column 21)'
+            ),
+        ),
+        (
+            "    resources: {requests: {memory: 100Pi}}\n",
+            "spec: this node would refuse it: OutOfmemory: Node didn't have enough resource",
+        ),
+    ],
+)
+def test_what_this_node_would_refuse_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, told: str | None
+) -> None:
+    (tmp_path / "web.yaml").write_text(pod(more=more))
+    code, lines = judged(capsys, tmp_path)
+    if told is None:  # a pod of a file is this node's, whatever it says
+        assert code == 0
+        return
+    assert code == 1
+    assert lines[0].startswith(f"error: web.yaml: {told}")
+    _, lines = judged(capsys, "--json", tmp_path)
+    (each,) = json.loads("\n".join(lines))
+    assert not each["ok"]
+    assert each["refused"][0].startswith(f"web.yaml: {told}")
+
+
+def test_a_port_of_the_host_is_one_pods_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "web.yaml").write_text(pod("a", PORT) + "---\n" + pod("b", PORT))
+    code, lines = judged(capsys, tmp_path)
+    assert code == 1
+    assert lines[0] == f"ok: Pod default/a ({tmp_path}/web.yaml)"
+    assert lines[1].endswith(
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports "
+        "(line 14, column 3)"
+    )
+
+
+def test_the_configuration_says_what_the_node_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, config = tmp_path / "web.yaml", tmp_path / "config.yaml"
+    config.write_text(
+        KUBELET
+        + "allowedUnsafeSysctls: [net.core.*]\nmaxPods: 1\n---\n"
+        + OWN
+        + "nodeLabels: {disk: ssd}\n"
+    )
+    file.write_text(pod(more=SYSCTL + "  nodeSelector: {disk: ssd}\n"))
+    assert judged(capsys, file)[0] == 1
+    assert judged(capsys, file, f"--config={config}")[0] == 0
+    file.write_text(pod("a") + "---\n" + pod("b"))
+    assert judged(capsys, file)[0] == 0
+    code, lines = judged(capsys, file, f"--config={config}")
+    assert code == 1
+    assert "OutOfpods: Node didn't have enough resource: pods" in lines[1]
+    config.write_text(KUBELET + "maxPods: -1\n")
+    assert judged(capsys, file, f"--config={config}") == (2, [])
+
+
+def test_in_a_cluster_labels_are_those_of_the_node_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "web.yaml").write_text(pod(more="  nodeSelector: {disk: ssd}\n"))
+    code, lines = judged(capsys, "--cluster", tmp_path)
+    assert code == 0
+    assert lines[0].startswith("warning: web.yaml: spec.nodeSelector: this node would refuse it")
+    assert "; the Node object may say otherwise (line 8, column 3)" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "column"),
+    [
+        ("spec.containers[0].image", "  - {name: a, image: b}", 15),
+        ("spec.containers[0].image", "    image: b", 5),
+        ("spec.containers[0]", "  - name: a", 5),
+        ("metadata.labels[app/x]", "    app/x: b", 5),
+        ("a.name", "[{name: a}, {name: b}]", 1),
+        ("", "  x: 1", 3),
+        ("spec.os", '{"spec": {"os": 1}}', 11),
+    ],
+)
+def test_the_column_is_that_of_the_key(path: str, line: str, column: int) -> None:
+    told = with_column(FieldProblem(path, "bad", 2), ["", line])
+    assert told.column == column
+    assert with_column(told, []) == told
+    assert with_column(FieldProblem(path, "bad"), [line]).column == 0
