@@ -86,6 +86,12 @@ class Agent:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill9(self) -> None:
         """End the process as the OOM killer or a power cut would."""
         assert self._process is not None
