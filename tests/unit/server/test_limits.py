@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import anyio
+import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,7 +151,7 @@ async def _answered(ask: object) -> bool:
     assert callable(ask)
     try:
         return bool((await ask("/healthz")).status == 200)
-    except (anyio.EndOfStream, anyio.BrokenResourceError, OSError, AssertionError):
+    except (h11.RemoteProtocolError, anyio.BrokenResourceError, OSError):
         return False
 
 
