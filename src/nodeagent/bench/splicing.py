@@ -26,6 +26,7 @@ from nodeagent.bench.children import (
     agent,
     ended,
     free_port,
+    serving_certificate,
     simulated_runtime,
     work_dir,
 )
@@ -36,7 +37,6 @@ from nodeagent.bench.stream_end import PART, TO_CLIENT, TO_RUNTIME
 from nodeagent.bench.waiting import until
 from nodeagent.bench.watching import until_running
 from nodeagent.cri import CRIClient
-from nodeagent.server.kubelet.self_signed import self_signed
 
 ENOUGH_MB_S: Final = 200.0
 """What is fast enough on any machine; half of socat is, too."""
@@ -65,7 +65,7 @@ async def run(megabytes: int, repeats: int) -> Figures:
         msg = f"{megabytes} MB {repeats} times: no measure"
         raise ValueError(msg)
     with work_dir() as base:
-        certificate = await to_thread.run_sync(_certificate, base)
+        certificate = await to_thread.run_sync(serving_certificate, base)
         port = free_port()
         flags = [
             f"--port={port}", "--address=127.0.0.1", f"--client-ca-file={certificate}",
@@ -96,14 +96,6 @@ def compared(through: Figures) -> Figures:
     other = through.get("socat")
     wanted = min(ENOUGH_MB_S, *(rate / 2 for rate in other.values())) if other else ENOUGH_MB_S
     return {**through, "slowest_mb_s": slowest, "wanted_mb_s": round(wanted, 1)}
-
-
-def _certificate(base: Path) -> Path:
-    made = self_signed("localhost", ["127.0.0.1"])
-    certificate = base / "served.pem"
-    certificate.write_bytes(made.chain)
-    (base / "key.pem").write_bytes(made.key)
-    return certificate
 
 
 async def _serves(port: int) -> bool:

@@ -18,6 +18,7 @@ from nodeagent.bench import (
     e2e_start,
     idle,
     inspection,
+    logs,
     probes,
     react,
     relist,
@@ -72,6 +73,10 @@ class Sizes:
     api_requests: int = 300
     exec_megabytes: int = 200
     exec_repeats: int = 3
+    log_megabytes: int = 1024
+    log_repeats: int = 3
+    log_followers: int = 200
+    log_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,12 @@ async def _exec(sizes: Sizes, _real: Containerd) -> Figures:
     return await splicing.run(sizes.exec_megabytes, sizes.exec_repeats)
 
 
+async def _logs(sizes: Sizes, _real: Containerd) -> Figures:
+    return await logs.run(
+        sizes.log_megabytes, sizes.log_repeats, sizes.log_followers, sizes.log_seconds
+    )
+
+
 async def _soak(sizes: Sizes, _real: Containerd) -> Figures:
     return await soak.run(sizes.soak_minutes, sizes.soak_pods)
 
@@ -206,6 +217,7 @@ ROWS: Final[Mapping[str, Row]] = MappingProxyType(
         "volumes": _volumes,
         "api": _api,
         "exec": _exec,
+        "logs": _logs,
     }
 )
 

@@ -113,6 +113,10 @@ TARGETS: Final = (
     Target("api", "p99_ms of /stats/summary", at("summary", "p99_ms"), 20),
     Target("api", "loop_lag_p99_ms", at("loop_lag_p99_ms"), 20),
     Target("exec", "wanted_mb_s / slowest_mb_s", quotient("wanted_mb_s", "slowest_mb_s"), 1),
+    Target("logs", "cat_mb_s / agent_mb_s", quotient("cat_mb_s", "agent_mb_s"), 2),
+    Target("logs", "memory_mb", at("memory_mb"), 20),
+    Target("logs", "tail_cpu_ms", at("tail_cpu_ms"), 5),
+    Target("logs", "more_percent of quiet followers", at("quiet", "more_percent"), 1),
     Target("startup", "kubernetes_asyncio imported", at("kubernetes_asyncio_imported"), 0),
 )
 

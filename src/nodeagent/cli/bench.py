@@ -133,6 +133,19 @@ def exec_(megabytes: int, repeats: int, as_json: bool) -> None:
     show(_run(splicing.run, megabytes, repeats), as_json=as_json)
 
 
+@bench.command()
+@click.option("--megabytes", default=1024, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--followers", default=200, show_default=True, type=click.IntRange(1, 4000))
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1, 3600))
+@_json
+def logs(megabytes: int, repeats: int, followers: int, seconds: float, as_json: bool) -> None:
+    """How fast a large log is served, its last lines, and what followers cost."""
+    from nodeagent.bench import logs as measured
+
+    show(_run(measured.run, megabytes, repeats, followers, seconds), as_json=as_json)
+
+
 @bench.command(name="e2e-start")
 @click.option("--pods", default=30, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--at-once", default=30, show_default=True, type=click.IntRange(1, 1000))

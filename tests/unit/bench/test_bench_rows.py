@@ -16,6 +16,7 @@ from nodeagent.bench import (
     burst,
     idle,
     inspection,
+    logs,
     probes,
     react,
     soak,
@@ -265,6 +266,17 @@ def test_streams_are_timed_in_both_directions() -> None:
     assert figures["wanted_mb_s"] <= splicing.ENOUGH_MB_S
     with pytest.raises(ValueError, match="no measure"):
         anyio.run(splicing.run, 0, 1)
+
+
+def test_logs_are_served_and_followed() -> None:
+    figures = measured(logs.run(1, 1, 2, 0.1))
+    positive(figures, "agent_mb_s", "tail_p50_ms", "tail_worst_ms")
+    assert figures.get("cat_mb_s", 1) > 0
+    assert figures["quiet"]["followers"] == 2
+    for name in ("cpu_percent_alone", "cpu_percent", "more_percent"):
+        assert figures["quiet"][name] >= 0
+    with pytest.raises(ValueError, match="no measure"):
+        anyio.run(logs.run, 0, 1, 1, 1)
 
 
 def test_half_of_socat_is_enough() -> None:
