@@ -34,6 +34,8 @@ def _settings(base: Path) -> Path:
     path.write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         "containerLogMaxSize: 100Ki\ncontainerLogMaxFiles: 4\ncontainerLogMonitorInterval: 3s\n"
+        "---\napiVersion: nodeagent.dev/v1alpha1\nkind: NodeAgentConfiguration\n"
+        f"containerLogsDir: {base / 'links'}\n"
     )
     return path
 
@@ -50,6 +52,8 @@ def test_a_log_is_rotated_and_compressed_and_no_line_is_lost(lab: Lab, tmp_path:
         agent.put("web", pod("web", container(command=_TALKATIVE)))
         web = agent.wait_pod("web")
         log = agent.container_log(web)
+        link = tmp_path / "links" / f"{web.name}_default_main-{web.container().id}.log"
+        assert link.readlink() == log
         until("two compressed files", lambda: len(list(log.parent.glob("0.log.*.gz"))) >= 2)
         agent.wait_journal("web", '"LogRotated"')
         lab.cri.stop_container(web.container().id)
@@ -61,9 +65,12 @@ def test_a_log_is_rotated_and_compressed_and_no_line_is_lost(lab: Lab, tmp_path:
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
         again = agent.wait_pod("web", lambda it: it.running and it.container().restarts == 1)
         assert agent.container_log(again, attempt=1).exists()
+        # Of the run before log and link stay, for people to read.
+        assert link.exists()
         agent.remove("web")
         agent.wait_gone("web")
         until("no log is left", lambda: not log.parent.exists(), timeout=90)
+        until("no link is left", lambda: not list((tmp_path / "links").iterdir()), timeout=90)
 
 
 def test_a_log_that_somebody_removes_is_written_anew(lab: Lab, tmp_path: Path) -> None:
