@@ -6,6 +6,7 @@ import contextlib
 import tracemalloc
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -308,6 +309,28 @@ def test_long_texts_are_cut() -> None:
         "count": 3,
         "fine": "c" * 4096,
     }
+
+
+def test_what_json_does_not_know_is_found_again_as_text_or_as_it_was() -> None:
+    journal = Journal()
+    journal.record("t", "x", path=Path("/a"), pair=(1, 2), odd="\udcff", large=1 << 80)
+    journal.record("t", "y", path=Path("/a"), pair=(1, 2))
+    kept, packed = journal.select()
+    assert kept.fields == {"path": Path("/a"), "pair": (1, 2), "odd": "\udcff", "large": 1 << 80}
+    assert packed.fields == {"path": "/a", "pair": [1, 2]}
+
+
+def test_a_record_takes_few_bytes() -> None:
+    tracemalloc.start()
+    try:
+        journal = Journal(10_000)
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(10_000):
+            journal.record("pleg", "ContainerDied", f"uid-{number % 50}", id=f"{number:064}")
+        size = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert size < 10_000 * 250
 
 
 def test_its_memory_is_bounded_however_many_pods_come_and_go() -> None:
