@@ -27,6 +27,10 @@ _GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResour
 _MOST_PORTS: Final = 128
 
 
+class PortError(ConnectionError):
+    """What is wrong with a port, in words for its client."""
+
+
 @dataclass(slots=True)
 class _Pair:
     """Two streams of one connection: what it says, and what went wrong with it."""
@@ -238,6 +242,8 @@ async def join_port(
                 data = await stream.receive(_PART)
             except anyio.EndOfStream:
                 return ""
+            except PortError as error:
+                return str(error)
             except (anyio.BrokenResourceError, ConnectionError):
                 return f"the connection to port {port} broke"
             await send(data)

@@ -357,14 +357,14 @@ async def test_hs9_credentials_do_not_get_to_the_runtime(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("query", "ports"),
-    [("port=80", [80]), ("port=80,443&port=8080", [80, 443, 8080]), ("port=65535", [65535])],
+    [("port=80", (80,)), ("port=80,443&port=8080", (80, 443, 8080)), ("port=65535", (65535,))],
 )
-def test_hs10_a_websocket_names_its_ports(query: str, ports: list[int]) -> None:
+def test_hs10_a_websocket_names_its_ports(query: str, ports: tuple[int, ...]) -> None:
     headers = {"upgrade": "websocket"}
     assert wanted_ports(Request.of("GET", f"/portForward/a/b?{query}", headers)) == ports
-    assert wanted_ports(Request.of("POST", "/portForward/a/b", {"upgrade": "SPDY/3.1"})) == []
+    assert wanted_ports(Request.of("POST", "/portForward/a/b", {"upgrade": "SPDY/3.1"})) == ()
     tunnel = {**headers, "sec-websocket-protocol": "SPDY/3.1+portforward.k8s.io"}
-    assert wanted_ports(Request.of("GET", "/portForward/a/b", tunnel)) == []
+    assert wanted_ports(Request.of("GET", "/portForward/a/b", tunnel)) == ()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.unit.server.api_lab import Lab, api_lab, head, streaming_server
 from nodeagent.proto.runtime import v1
 from nodeagent.streaming.channels import SpdyChannels
 from nodeagent.streaming.messages import MessageReader, closing, message
+from nodeagent.streaming.ports import SpdyPorts
 from nodeagent.streaming.protocols import TUNNEL, V3, V4, V5, Channel, Outcome, Wanted
 from nodeagent.streaming.websocket import Tunnel, WebSocket
 from nodeagent.testing import make_container, make_pod
@@ -191,6 +192,101 @@ async def test_hs13_older_versions_are_translated_when_they_are_declined(
     assert len(asked) == 2
     assert f"x-stream-protocol-version: {version}\r\n".encode() in asked[1].lower()
     assert [type(one) for one in lab.runtime.requests] == [v1.ExecRequest, v1.ExecRequest]
+
+
+class Shout(ByteStream):
+    """A port that greets, and says back in capitals what it is told, until that ends."""
+
+    def __init__(self, greeting: bytes) -> None:
+        self._in, self._out = anyio.create_memory_object_stream[bytes](1000)
+        self._in.send_nowait(greeting)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        return await self._out.receive()
+
+    async def send(self, item: bytes) -> None:
+        await self._in.send(item.upper())
+        if item.endswith(b"end"):
+            self._in.close()
+
+    async def send_eof(self) -> None:
+        self._in.close()
+
+    async def aclose(self) -> None:
+        self._in.close()
+        self._out.close()
+
+
+@pytest.mark.parametrize("protocol", [V4, "v4.base64.channel.k8s.io", ""])
+async def test_hs13_ports_are_translated_when_they_are_declined(
+    protocol: str, tmp_path: Path
+) -> None:
+    asked: list[bytes] = []
+
+    async def connect(port: int) -> ByteStream:
+        if port == 99:
+            raise ConnectionRefusedError("nobody listens")
+        return Shout(b"port %d: " % port)
+
+    async def only_spdy(stream: SocketStream, request: bytes) -> None:
+        asked.append(request)
+        if b"upgrade: spdy/3.1" not in request.lower():
+            await stream.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nspdy")
+            return
+        await stream.send(switched("portforward.k8s.io"))
+        await SpdyPorts(stream, connect).serve()
+
+    async with (
+        streaming_server(only_spdy) as url,
+        with_pod(tmp_path) as lab,
+        lab.connected() as stream,
+    ):
+        lab.runtime.url = url
+        path = "/portForward/default/web?port=80,99,443"
+        answer, socket = await upgraded(stream, path, protocol)
+        assert answer.startswith("HTTP/1.1 101 ")
+        data = b"x" * 300_000
+        encoded = "base64" in protocol
+        for channel, said in ((0, data), (4, data[:10]), (0, b"end"), (4, b"end")):
+            for at in range(0, len(said), 50_000):
+                part = message(protocol, channel, said[at : at + 50_000])
+                await socket.send(part, text=encoded)
+        reader, got = MessageReader(protocol), dict.fromkeys(range(6), b"")
+        while (found := await socket.receive()) is not None:
+            if heard := reader.read(*found):
+                got[heard.channel] += heard.data
+    first = {channel: data[:2] for channel, data in got.items()}
+    assert first == {i: p.to_bytes(2, "little") for i, p in enumerate((80, 80, 99, 99, 443, 443))}
+    assert {channel: data[2:] for channel, data in got.items() if channel != 3} == {
+        0: b"port 80: " + data.upper() + b"END",
+        1: b"",
+        2: b"",
+        4: b"port 443: " + data[:10].upper() + b"END",
+        5: b"",
+    }
+    assert b"nobody listens" in got[3]
+    assert b"x-stream-protocol-version: portforward.k8s.io" in asked[1].lower()
+    assert [type(one) for one in lab.runtime.requests] == [v1.PortForwardRequest] * 2
+
+
+async def test_hs13_a_runtime_that_goes_ends_forwarded_ports(tmp_path: Path) -> None:
+    async def leave(stream: SocketStream, request: bytes) -> None:
+        if b"upgrade: spdy/3.1" not in request.lower():
+            await stream.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            return
+        await stream.send(switched("portforward.k8s.io"))
+        await stream.receive()
+
+    async with (
+        streaming_server(leave) as url,
+        with_pod(tmp_path) as lab,
+        lab.connected() as stream,
+    ):
+        lab.runtime.url = url
+        answer, socket = await upgraded(stream, "/portForward/default/web?port=80", V4)
+        assert answer.startswith("HTTP/1.1 101 ")
+        while await socket.receive() is not None:
+            pass
 
 
 @pytest.mark.parametrize(("status", "times"), [(403, 2), (404, 1), (500, 1)])

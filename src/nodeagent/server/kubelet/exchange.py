@@ -16,7 +16,7 @@ from nodeagent.server.app import Request, Response
 from nodeagent.server.kubelet.limits import MOST_OF_ONE, PeerCounts, client_of
 from nodeagent.server.kubelet.splice import splice
 from nodeagent.server.kubelet.stream_limits import StreamLimits
-from nodeagent.server.kubelet.stream_request import Streams
+from nodeagent.server.kubelet.stream_request import Wish
 from nodeagent.server.kubelet.translate import translate
 from nodeagent.server.kubelet.upgrade import Upgraded
 from nodeagent.streaming.upgrading import Agreed
@@ -238,10 +238,10 @@ class Exchange:
         return _Given()
 
     async def translate(
-        self, upgraded: Upgraded, agreed: Agreed, streams: Streams | None, limits: StreamLimits
+        self, upgraded: Upgraded, agreed: Agreed, wish: Wish, limits: StreamLimits
     ) -> web.StreamResponse:
         """The same for a client whose protocol the runtime need not know."""
         transport = self._raw.transport
         if transport is not None:
-            await translate(transport, upgraded, agreed, streams, limits)
+            await translate(transport, upgraded, agreed, wish, limits)
         return _Given()

@@ -33,7 +33,7 @@ from nodeagent.server.kubelet.send_log import LogSender
 from nodeagent.server.kubelet.stream_limits import StreamLimits
 from nodeagent.server.kubelet.stream_request import (
     BadStreamRequestError,
-    Streams,
+    Wish,
     upgrade_headers,
     wanted_ports,
     wanted_streams,
@@ -226,8 +226,8 @@ class DebugHandlers:
             if sandbox is None:
                 return _text(500, f'pod not found ("{name}_{namespace}")')
             log.info("port_forward", pod=name)
-            request = v1.PortForwardRequest(pod_sandbox_id=sandbox.id, port=ports)
-            return _Target(await self.runtime.port_forward(request), None)
+            request = v1.PortForwardRequest(pod_sandbox_id=sandbox.id, port=list(ports))
+            return _Target(await self.runtime.port_forward(request), ports)
 
         return await self._stream(exchange, ask)
 
@@ -255,23 +255,23 @@ class DebugHandlers:
         if isinstance(target, Response):
             return target
         headers = upgrade_headers(request)
-        agreed = to_translate(request, target.streams)
+        agreed = to_translate(request, target.wish)
         if agreed is None:
             async with upgrade(target.url, request.method, headers) as answer:
                 if not isinstance(answer, Declined):
                     return await exchange.hand_over(answer, self.limits)
             declined = answer
-            agreed = to_translate(request, target.streams, declined.status)
+            agreed = to_translate(request, target.wish, declined.status)
             if agreed is None:
                 return _quoted(declined)
             target = await ask()  # an address is good for one request
             if isinstance(target, Response):
                 return target
-        headers = spdy_headers(agreed, target.streams)
+        headers = spdy_headers(agreed, target.wish)
         async with upgrade(target.url, "POST", headers) as answer:
             if isinstance(answer, Declined):
                 return _quoted(declined or answer)
-            return await exchange.translate(answer, agreed, target.streams, self.limits)
+            return await exchange.translate(answer, agreed, target.wish, self.limits)
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         return self.pods.find(namespace, name)
@@ -302,10 +302,10 @@ class DebugHandlers:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where the runtime has the streams; of a command, which ones."""
+    """Where the runtime has what was asked for."""
 
     url: str
-    streams: Streams | None
+    wish: Wish
 
 
 def _quoted(answer: Declined) -> Response:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from nodeagent.server.app import Request
 from nodeagent.server.kubelet.identity import offered_protocols, without_token
@@ -46,6 +46,10 @@ class Streams:
     tty: bool
 
 
+Wish: TypeAlias = Streams | tuple[int, ...]
+"""What is asked for: streams of a command or container, or ports, none of them for SPDY."""
+
+
 def wanted_streams(request: Request) -> Streams:
     """The streams that a request for exec or attach asks for.
 
@@ -62,7 +66,7 @@ def wanted_streams(request: Request) -> Streams:
     return Streams(stdin, stdout, stderr, tty)
 
 
-def wanted_ports(request: Request) -> list[int]:
+def wanted_ports(request: Request) -> tuple[int, ...]:
     """The ports that a WebSocket client wants forwarded; a SPDY client names them later.
 
     Raises:
@@ -70,11 +74,11 @@ def wanted_ports(request: Request) -> list[int]:
     """
     tunnel = any(p.startswith("SPDY/3.1+") for p in offered_protocols(request.headers))
     if request.headers.get("upgrade", "").lower() != WEBSOCKET or tunnel:
-        return []
+        return ()
     texts = [part for value in request.values("port") for part in value.split(",")]
     if not texts:
         raise BadStreamRequestError('query parameter "port" is required')
-    return [_port(text) for text in texts]
+    return tuple(_port(text) for text in texts)
 
 
 def _port(text: str) -> int:

@@ -6,14 +6,15 @@ docs/behaviour/server.md, "Streams".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from anyio.abc import ByteStream
 
+from nodeagent.aio import background
 from nodeagent.server.kubelet.stream_limits import Activity, StreamLimits, limited
-from nodeagent.server.kubelet.stream_request import Streams
+from nodeagent.server.kubelet.stream_request import Streams, Wish
 from nodeagent.streaming.protocols import (
     BASE64,
     PORT_FORWARD,
@@ -46,7 +47,7 @@ _UNKNOWN_PROTOCOL: Final = (400, 403, 405, 426, 501)
 _GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
-def to_translate(request: Request, streams: Streams | None, declined: int = 0) -> Agreed | None:
+def to_translate(request: Request, wish: Wish, declined: int = 0) -> Agreed | None:
     """What the client is answered when its protocol is to be translated; None when it is not.
 
     Those that no runtime need know are translated at once, the others for a runtime that has
@@ -54,24 +55,25 @@ def to_translate(request: Request, streams: Streams | None, declined: int = 0) -
 
     Args:
         request: of the client.
-        streams: of a command; None for ports.
+        wish: what it asks for.
         declined: what the runtime has answered to this protocol; 0 when it was not asked.
     """
     asked = Asked(request.method, "", {}, request.headers, b"")
+    command = isinstance(wish, Streams)
     try:
-        agreed = command_upgrade(asked) if streams is not None else port_upgrade(asked)
+        agreed = command_upgrade(asked) if command else port_upgrade(asked)
     except UpgradeError:
         return None  # the runtime finds the words for it
     if not agreed.websocket:
         return None
-    if agreed.protocol == (V5 if streams is not None else TUNNEL):
-        return agreed
-    return agreed if streams is not None and declined in _UNKNOWN_PROTOCOL else None
+    at_once = agreed.protocol == (V5 if command else TUNNEL)
+    return agreed if at_once or declined in _UNKNOWN_PROTOCOL else None
 
 
-def spdy_headers(agreed: Agreed, streams: Streams | None) -> dict[str, str]:
+def spdy_headers(agreed: Agreed, wish: Wish) -> dict[str, str]:
     """With what the runtime is asked in place of the client's headers."""
-    version = PORT_FORWARD if streams is None else _command_version(agreed.protocol)
+    command = isinstance(wish, Streams)
+    version = _command_version(agreed.protocol) if command else PORT_FORWARD
     return {"connection": "Upgrade", "upgrade": SPDY, VERSION_HEADER: version}
 
 
@@ -139,7 +141,7 @@ async def translate(
     client: asyncio.Transport,
     upgraded: Upgraded,
     agreed: Agreed,
-    streams: Streams | None,
+    wish: Wish,
     limits: StreamLimits,
 ) -> None:
     """Join a client with WebSocket and a runtime with SPDY until one of them has gone.
@@ -148,7 +150,7 @@ async def translate(
         client: reading is paused.
         upgraded: the runtime's connection.
         agreed: what the client is answered.
-        streams: of a command; None for ports.
+        wish: what it asks for.
         limits: when they are closed whatever they do.
     """
     activity = Activity()
@@ -158,10 +160,12 @@ async def translate(
         with anyio.CancelScope() as scope:
             async with limited(activity, limits, scope.cancel):
                 await here.send(agreed.head)
-                if streams is None:
-                    await _ports(here, there, upgraded.rest)
+                if isinstance(wish, Streams):
+                    await _command(here, there, upgraded.rest, agreed.protocol, wish)
+                elif agreed.protocol == TUNNEL:
+                    await _tunnel(here, there, upgraded.rest)
                 else:
-                    await _command(here, there, upgraded.rest, agreed.protocol, streams)
+                    await _ports(here, there, upgraded.rest, agreed.protocol, wish)
     except _GONE:
         pass
     finally:
@@ -207,7 +211,7 @@ async def _pump(source: Channels, target: Channels, end: anyio.CancelScope) -> N
     end.cancel()
 
 
-async def _ports(here: TransportStream, there: TransportStream, rest: bytes) -> None:
+async def _tunnel(here: TransportStream, there: TransportStream, rest: bytes) -> None:
     from nodeagent.streaming.websocket import Tunnel, WebSocket
 
     tunnel = Tunnel(WebSocket(here))
@@ -226,3 +230,20 @@ async def _ports(here: TransportStream, there: TransportStream, rest: bytes) -> 
         tg.start_soon(copy, tunnel, there)
         tg.start_soon(copy, there, tunnel)
     await tunnel.aclose()
+
+
+async def _ports(
+    here: TransportStream,
+    there: TransportStream,
+    rest: bytes,
+    protocol: str,
+    ports: Sequence[int],
+) -> None:
+    from nodeagent.streaming.ports import serve_websocket_ports
+    from nodeagent.streaming.ports_client import SpdyPortClient
+    from nodeagent.streaming.websocket import WebSocket
+
+    runtime = SpdyPortClient(there, rest)
+    async with background() as tg:
+        tg.start_soon(runtime.run)
+        await serve_websocket_ports(WebSocket(here), protocol, ports, runtime.connect)
