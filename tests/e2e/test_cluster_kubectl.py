@@ -5,6 +5,7 @@ docs/behaviour/server.md, "Container logs" and "Streams".
 
 import hashlib
 import http.client
+import json
 import os
 import re
 import ssl
@@ -116,6 +117,28 @@ def test_attaching_to_a_container(node: ClusterNode) -> None:
         attached.stdin.flush()
         assert attached.stdout.readline() == b"got one\n"
         assert attached.stdout.readline() == b"got two\n"
+
+
+def test_attaching_to_a_terminal(node: ClusterNode) -> None:
+    main = {"stdin": True, "tty": True}
+    create(node, "shell", command=("sh",), main=main, restartPolicy="Never")
+    with node.plane.kubectl.in_terminal("attach", "-it", "shell") as shell:
+        shell.type("echo $((40+2)) is shown\r")
+        shell.wait_for("42 is shown")
+        shell.type("exit 3\r")
+        shell.ends()
+    node.wait_api_pod("shell", lambda pod: pod.phase == "Failed", what="Failed")
+
+
+def test_running_something_with_input(node: ClusterNode) -> None:
+    overrides = json.dumps({"spec": {"nodeName": node.name}})
+    data = os.urandom(10 * 1024**2)
+    done = node.plane.kubectl.outcome(
+        "run", "once", "-i", "--rm", "--restart=Never", f"--image={BUSYBOX}",
+        f"--overrides={overrides}", "--command", "--", "sha256sum", said=data,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert hashlib.sha256(data).hexdigest().encode() in done.stdout
 
 
 def test_debugging_with_an_ephemeral_container(node: ClusterNode) -> None:
