@@ -192,6 +192,16 @@ def _gates(values: Values) -> Iterator[Fault]:
             yield "featureGates", fault
 
 
+def _ports(values: Values) -> Iterator[Fault]:
+    """No two listeners on one port; those out of range are told elsewhere."""
+    taken: dict[int, str] = {}
+    for path in ("healthzPort", "port", "readOnlyPort"):
+        number = values[path]
+        if number and number in taken:
+            yield path, f"{number} is the port of {taken[number]} already"
+        taken.setdefault(number, path)
+
+
 def _others(values: Values) -> Iterator[Fault]:
     if values["runOnce"]:
         yield "runOnce", "true: there is no such mode any more; remove the field"
@@ -217,5 +227,6 @@ _RULES: Final[tuple[Callable[[Values], Iterator[Fault]], ...]] = (
     _cgroups,
     _shutdown,
     _gates,
+    _ports,
     _others,
 )
