@@ -71,6 +71,18 @@ def test_the_resolver_is_the_clusters_or_the_nodes(
     assert found == {"nameserver": servers, "search": search, "options": options}
 
 
+@pytest.mark.parametrize(
+    ("policy", "servers"),
+    [("ClusterFirst", ["192.0.2.1"]), ("ClusterFirstWithHostNet", ["192.0.2.53"])],
+)
+def test_on_the_nodes_network_the_clusters_resolver_has_to_be_asked_for(
+    lab: Lab, clustered: Agent, policy: str, servers: list[str]
+) -> None:
+    clustered.put("web", pod("web", dnsPolicy=policy, hostNetwork=True))
+    found = _resolver(lab, clustered.wait_pod("web").container().id)
+    assert found["nameserver"] == servers
+
+
 def test_a_pod_brings_its_own_resolver(lab: Lab, clustered: Agent) -> None:
     own = {
         "nameservers": ["198.51.100.1"],
@@ -104,8 +116,19 @@ def test_names_and_addresses_stand_in_the_hosts_file(lab: Lab, clustered: Agent)
     clustered.put("web", pod("web", hostname="front", subdomain="sub", hostAliases=aliases))
     web = clustered.wait_pod("web")
     lines = _read(lab, web.container().id, "/etc/hosts")
-    assert f"{web.pod_ip}\tfront.sub.default.svc.cluster.test\tfront" in lines
-    assert lines[-2:] == ["# Entries added by HostAliases.", "192.0.2.9\tdb\tdb.example"]
+    assert lines == [
+        "# Kubernetes-managed hosts file.",
+        "127.0.0.1\tlocalhost",
+        "::1\tlocalhost ip6-localhost ip6-loopback",
+        "fe00::0\tip6-localnet",
+        "fe00::0\tip6-mcastprefix",
+        "fe00::1\tip6-allnodes",
+        "fe00::2\tip6-allrouters",
+        f"{web.pod_ip}\tfront.sub.default.svc.cluster.test\tfront",
+        "",
+        "# Entries added by HostAliases.",
+        "192.0.2.9\tdb\tdb.example",
+    ]
     assert _read(lab, web.container().id, "/etc/hostname") == ["front"]
 
 
@@ -113,6 +136,14 @@ def test_a_pod_may_have_its_full_name_for_a_host_name(lab: Lab, clustered: Agent
     clustered.put("web", pod("web", hostname="a", subdomain="b", setHostnameAsFQDN=True))
     cid = clustered.wait_pod("web").container().id
     assert lab.cri.exec(cid, "hostname").stdout == "a.b.default.svc.cluster.test\n"
+
+
+def test_a_pod_may_call_its_host_whatever_it_likes(lab: Lab, clustered: Agent) -> None:
+    names = {"hostname": "a", "subdomain": "b", "hostnameOverride": "its.own.name"}
+    clustered.put("web", pod("web", **names))
+    web = clustered.wait_pod("web")
+    assert lab.cri.exec(web.container().id, "hostname").stdout == "its.own.name\n"
+    assert _read(lab, web.container().id, "/etc/hosts")[-1] == f"{web.pod_ip}\tits.own.name"
 
 
 def test_a_full_name_that_is_too_long_fails_the_sandbox(clustered: Agent) -> None:
@@ -150,7 +181,9 @@ def test_a_pod_shares_its_processes_when_asked(lab: Lab, agent: Agent) -> None:
 
 
 def test_a_pod_enters_the_namespaces_of_its_host_when_asked(lab: Lab, agent: Agent) -> None:
-    agent.put("web", pod("web", hostPID=True, hostIPC=True, hostNetwork=True))
+    aliases = [{"ip": "192.0.2.9", "hostnames": ["db", "db.example"]}]
+    shared: dict[str, Any] = {"hostPID": True, "hostIPC": True, "hostNetwork": True}
+    agent.put("web", pod("web", hostAliases=aliases, **shared))
     web = agent.wait_pod("web")
     cid = web.container().id
     assert lab.cri.exec(cid, "test", "-d", f"/proc/{os.getpid()}").exit_code == 0
@@ -159,7 +192,14 @@ def test_a_pod_enters_the_namespaces_of_its_host_when_asked(lab: Lab, agent: Age
         assert own == _of_host(kind)
     assert lab.cri.exec(cid, "readlink", "/proc/self/ns/mnt").stdout.strip() != _of_host("mnt")
     hosts = _read(lab, cid, "/etc/hosts")
-    assert hosts[0] == "# Kubernetes-managed hosts file (host network)."
+    assert hosts == [
+        "# Kubernetes-managed hosts file (host network).",
+        *Path("/etc/hosts").read_text().splitlines(),
+        "",
+        "# Entries added by HostAliases.",
+        "192.0.2.9\tdb\tdb.example",
+    ]
+    assert lab.cri.exec(cid, "hostname").stdout.strip() == os.uname().nodename
 
 
 def test_safe_kernel_parameters_are_set_in_the_pod_only(lab: Lab, agent: Agent) -> None:

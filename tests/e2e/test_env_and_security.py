@@ -79,6 +79,8 @@ def test_a_container_learns_of_its_pod_and_node(lab: Lab, agent: Agent) -> None:
         _amount("CPU", "limits.cpu", "1m"),
         _amount("MEMORY", "limits.memory", "1Mi"),
         _amount("NONE", "requests.ephemeral-storage", "1"),
+        _amount("CORES", "limits.cpu", "1"),
+        _amount("HOSTS_STORAGE", "limits.ephemeral-storage", "1"),
         {"name": "ALL", "value": "$(NAME) at $(IP)"},
     ]
     limits = {"limits": {"cpu": "250m", "memory": "64Mi"}}
@@ -90,6 +92,8 @@ def test_a_container_learns_of_its_pod_and_node(lab: Lab, agent: Agent) -> None:
     assert found["IP"] == found["IPS"] == web.pod_ip
     assert found["HOST"]
     assert (found["CPU"], found["MEMORY"], found["NONE"]) == ("250", "64", "0")
+    assert found["CORES"] == "1"  # rounded up
+    assert int(found["HOSTS_STORAGE"]) > 2**20  # without a limit: what the node has
     assert found["ALL"] == f"{full_name('web')} at {web.pod_ip}"
 
 

@@ -24,6 +24,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.rpc import NotFound, RpcError, Unavailable
 from nodeagent.runtime.backoff import CrashBackOff, CrashWait
 from nodeagent.runtime.context import RuntimeContext
+from nodeagent.runtime.devices import volume_groups
 from nodeagent.runtime.errors import ContainerStartError, SyncReason, Waiting, describe
 from nodeagent.runtime.images import EnsuredImage
 from nodeagent.runtime.logs import container_log, remove_container_logs, unlink_log
@@ -74,6 +75,7 @@ class PodExecutor:
         self._uid = PodUID(pod.metadata.uid)
         self._status = status
         self._volumes = volumes
+        self._groups = volume_groups(volumes.values())
         self._errors: dict[str, ContainerError] = {}
         self._started: list[str] = []
         self._place = context.limiter.place()
@@ -213,11 +215,13 @@ class PodExecutor:
     async def _sandbox(self, actions: PodActions) -> ReadySandbox | None:
         """The sandbox to start containers in; None when the pod is on its way out."""
         if not actions.create_sandbox:
-            config = await self._sandboxes.config(self._pod, actions.attempt)
+            config = await self._sandboxes.config(self._pod, actions.attempt, self._groups)
             return ReadySandbox(actions.sandbox_id, config, self._status.ips)
         self._did_something = True
         try:
-            sandbox = await self._sandboxes.create(self._pod, actions.attempt, self._place)
+            sandbox = await self._sandboxes.create(
+                self._pod, actions.attempt, self._place, self._groups
+            )
         except SyncError as error:
             if self._pod.metadata.deletion_timestamp is not None:
                 return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,8 @@ from nodeagent.runtime.sandbox_config import pod_hostname
 
 KEPT: Final = 4
 """Termination logs that are kept: those of the runs whose end may still be shown, and more."""
+_NUMBER: Final = re.compile("[0-9a-f]{8}")
+_LAST: Final = 2**32 - 1
 
 
 def make_files(
@@ -57,13 +61,22 @@ def make_files(
 def termination_log(directory: Path) -> Path:
     """Make a file for the last words of a run; those of runs long ago go. Blocking."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o750)
-    for stale in sorted(directory.iterdir(), key=_written)[: 1 - KEPT]:
+    found = sorted(directory.iterdir(), key=_written)
+    for stale in found[: 1 - KEPT]:
         stale.unlink(missing_ok=True)
-    path = directory / secrets.token_hex(4)
+    path = directory / _next_name(path.name for path in found)
     path.touch()
     path.chmod(0o666)
     return path
 
 
-def _written(path: Path) -> int:
-    return path.stat().st_mtime_ns
+def _written(path: Path) -> tuple[int, str]:
+    # Two files of one moment: the later one has the higher name.
+    return path.stat().st_mtime_ns, path.name
+
+
+def _next_name(names: Iterable[str]) -> str:
+    """The number after the highest one, in eight digits; any number after the last of all."""
+    numbers = [int(name, 16) for name in names if _NUMBER.fullmatch(name)]
+    following = max(numbers, default=-1) + 1
+    return f"{following:08x}" if following <= _LAST else secrets.token_hex(4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,6 +98,7 @@ def build_sandbox_config(
     settings: RuntimeSettings,
     host: HostFacts,
     userns: v1.UserNamespace | None = None,
+    groups: Iterable[int] = (),
 ) -> v1.PodSandboxConfig:
     """The message that creates the pod's sandbox.
 
@@ -108,6 +109,7 @@ def build_sandbox_config(
         settings: how pods are made.
         host: facts about the host.
         userns: the pod's user namespace; None when it has the host's.
+        groups: those that its volumes ask for.
 
     Raises:
         SyncError: the pod cannot have a sandbox as its spec stands.
@@ -129,7 +131,7 @@ def build_sandbox_config(
         annotations=dict(pod.metadata.annotations),
         linux=v1.LinuxPodSandboxConfig(
             cgroup_parent=settings.cgroup_parent(pod),
-            security_context=sandbox_security(pod, userns),
+            security_context=sandbox_security(pod, userns, groups),
             sysctls={normal_sysctl(s.name): s.value for s in sysctls},
             resources=sandbox_resources(pod, settings, host),
             overhead=overhead_resources(pod, settings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -97,20 +98,29 @@ class SandboxMaker:
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
 
-    async def config(self, pod: Pod, attempt: int) -> v1.PodSandboxConfig:
+    async def config(
+        self, pod: Pod, attempt: int, groups: Sequence[int] = ()
+    ) -> v1.PodSandboxConfig:
         """The configuration of the pod's sandbox.
 
         Args:
             pod: the desired pod.
             attempt: number of the sandbox.
+            groups: those that its volumes ask for.
 
         Raises:
             SyncError: the pod cannot have a sandbox as it stands.
         """
-        return await self._config(pod, attempt, await self._host_dns())
+        return await self._config(pod, attempt, await self._host_dns(), groups)
 
     async def _config(
-        self, pod: Pod, attempt: int, host_dns: ResolverSettings, *, warn: bool = False
+        self,
+        pod: Pod,
+        attempt: int,
+        host_dns: ResolverSettings,
+        groups: Sequence[int],
+        *,
+        warn: bool = False,
     ) -> v1.PodSandboxConfig:
         """See :meth:`config`; ``warn`` emits events about the pod's DNS settings.
 
@@ -123,7 +133,7 @@ class SandboxMaker:
             for warning in warnings:
                 self._warn(pod, warning)
         userns = await context.userns.of(pod)
-        return build_sandbox_config(pod, attempt, dns, settings, context.host, userns)
+        return build_sandbox_config(pod, attempt, dns, settings, context.host, userns, groups)
 
     def _warn(self, pod: Pod, warning: DNSWarning) -> None:
         text = warning.message
@@ -192,13 +202,16 @@ class SandboxMaker:
             raise SyncError(str(error), reason=SyncReason.CREATE_SANDBOX) from error
         return no_resolver(settings.node_ips) if text is None else parse_resolv_conf(text)
 
-    async def create(self, pod: Pod, attempt: int, place: int) -> ReadySandbox:
+    async def create(
+        self, pod: Pod, attempt: int, place: int, groups: Sequence[int] = ()
+    ) -> ReadySandbox:
         """Make the pod's sandbox, or adopt one that was made without our knowing.
 
         Args:
             pod: the desired pod.
             attempt: the lowest number the sandbox may have.
             place: the pod's place among those that wait for their turn.
+            groups: those that its volumes ask for.
 
         Raises:
             SyncError: there is none.
@@ -213,10 +226,10 @@ class SandboxMaker:
         await self._check_features(pod, handler)
         for tried in range(_TRIES):
             if context.records.sandbox_open(uid):
-                adopted, attempt = await self._adopt(pod, attempt)
+                adopted, attempt = await self._adopt(pod, attempt, groups)
                 if adopted is not None:
                     return adopted
-            config = await self._config(pod, attempt, host_dns, warn=not tried)
+            config = await self._config(pod, attempt, host_dns, groups, warn=not tried)
             try:
                 sandbox = await self._run(uid, config, handler, place)
             except RpcError as error:
@@ -253,7 +266,9 @@ class SandboxMaker:
         self._context.metrics.started_pods_errors.inc()
         return SyncError(describe(error), reason=SyncReason.CREATE_SANDBOX)
 
-    async def _adopt(self, pod: Pod, attempt: int) -> tuple[ReadySandbox | None, int]:
+    async def _adopt(
+        self, pod: Pod, attempt: int, groups: Sequence[int]
+    ) -> tuple[ReadySandbox | None, int]:
         """Look for a sandbox that the status does not show.
 
         Returns:
@@ -269,7 +284,7 @@ class SandboxMaker:
                 return None, attempt
             attempt = newest.metadata.attempt
             if newest.state is v1.PodSandboxState.SANDBOX_READY:
-                config = await self.config(pod, attempt)
+                config = await self.config(pod, attempt, groups)
                 ready = await self._ready(pod, SandboxID(newest.id), config)
                 context.records.settle_sandbox(uid)
                 context.note("SandboxAdopted", uid, "", None, id=newest.id, attempt=attempt)

@@ -101,9 +101,15 @@ def supplemental_groups(pod: Pod, further: Iterable[int] = ()) -> list[int]:
 
 
 def sandbox_security(
-    pod: Pod, userns: v1.UserNamespace | None = None
+    pod: Pod, userns: v1.UserNamespace | None = None, groups: Iterable[int] = ()
 ) -> v1.LinuxSandboxSecurityContext:
-    """The sandbox's security settings; its own process is always confined by seccomp."""
+    """The sandbox's security settings; its own process is always confined by seccomp.
+
+    Args:
+        pod: whose sandbox.
+        userns: its user namespace; None when it has the host's users.
+        groups: those that its volumes ask for.
+    """
     spec, context = pod.spec, pod_context(pod)
     everyone = (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)
     return v1.LinuxSandboxSecurityContext(
@@ -114,7 +120,7 @@ def sandbox_security(
         # Runtimes refuse a group without a user, and whose the pause process is does not matter.
         run_as_group=None if context.run_as_user is None else _number(context.run_as_group),
         selinux_options=_selinux(context.se_linux_options),
-        supplemental_groups=supplemental_groups(pod),
+        supplemental_groups=supplemental_groups(pod, groups),
         supplemental_groups_policy=_groups_policy(context),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.rpc import Internal, Unavailable, Unknown
 from nodeagent.runtime import RuntimeManager
 from nodeagent.runtime.lookups import Lookups
+from nodeagent.runtime.managed_files import termination_log
 
 pytestmark = pytest.mark.anyio
 
@@ -198,6 +200,19 @@ async def test_a_missing_volume_is_a_configuration_error(
     result = await manager.sync_pod(pod, await runtime.status(), volumes)
     assert result.started == ("web",)
     assert runtime.newest("web").config.mounts[0].host_path == "/host/data"
+
+
+async def test_groups_of_volumes_are_those_of_sandbox_and_containers(
+    runtime: FakeRuntime, manager: RuntimeManager
+) -> None:
+    """docs/behaviour/runtime.md, "Sandbox", "Security"."""
+    volumes = {"data": MountedVolume("data", "/host/data", groups=(7000,))}
+    await manager.sync_pod(make_pod(), await runtime.status(), volumes)
+    (sandbox,) = runtime.sandboxes.values()
+    for config in (sandbox.config, runtime.newest("web").config):
+        assert config.linux is not None
+        assert config.linux.security_context is not None
+        assert config.linux.security_context.supplemental_groups == [7000]
 
 
 async def test_a_sandbox_that_cannot_be_made_fails_the_sync(
@@ -472,6 +487,19 @@ async def test_only_the_last_words_of_the_last_runs_are_kept(
     ]
     kept = {str(path) for path in (tmp_path / "agent/pods" / UID / "containers/web").iterdir()}
     assert kept == set(mounts[-4:])
+
+
+def test_files_for_last_words_are_in_order_whatever_the_clock_shows(tmp_path: Path) -> None:
+    """docs/behaviour/runtime.md, "Starting"."""
+    made = []
+    for name in ("", "", "a0000000", "", "ffffffff", ""):
+        path = termination_log(tmp_path) if not name else tmp_path / name
+        path.touch()
+        os.utime(path, ns=(10**18, 10**18))  # the clock of the file system stands still
+        made.append(path.name)
+    assert made[:4] == ["00000000", "00000001", "a0000000", "a0000001"]
+    assert len(made[-1]) == 8
+    assert {path.name for path in tmp_path.iterdir()} == {*made[2:]}
 
 
 async def test_why_there_is_no_sandbox_is_known_until_there_is_one(
