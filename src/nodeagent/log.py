@@ -8,6 +8,7 @@ child tasks, because context variables do.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,38 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("nodeagent_log_context", de
 
 # Without a handler of the application the logging module would print bare event names.
 logging.getLogger("nodeagent").addHandler(logging.NullHandler())
+
+
+class Written:
+    """Whether lines get to where they are to go. Whoever sets up handlers keeps it true.
+
+    Attributes:
+        failing_since: monotonic seconds of the first line in a row that was lost; None for none.
+        cause: why it was.
+    """
+
+    def __init__(self) -> None:
+        self.failing_since: float | None = None
+        self.cause = ""
+
+    def lost(self, cause: str) -> None:
+        """A line could not be written."""
+        if self.failing_since is None:
+            self.failing_since = time.monotonic()
+        self.cause = cause
+
+    def good(self) -> None:
+        """A line was written."""
+        self.failing_since = None
+
+    def trouble(self, patience: float) -> str:
+        """Why nothing was written for so many seconds; "" when something was."""
+        since = self.failing_since
+        return "" if since is None or time.monotonic() - since < patience else self.cause
+
+
+written: Final = Written()
+"""Of the handlers of this process."""
 
 TRACE: Final = 5
 """Level of messages that ``--v=5`` and above show."""

@@ -8,10 +8,10 @@ import re
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from nodeagent.journal import json_line
-from nodeagent.log import set_levels, set_verbosity
+from nodeagent.log import set_levels, set_verbosity, written
 
 _BARE: Final = re.compile(r"[^\s\"=]+")
 
@@ -25,13 +25,27 @@ def set_up_logging(style: str, verbosity: int, levels: Iterable[tuple[str, int]]
         levels: verbosity of single parts: patterns of names below ``nodeagent``, the first that
             fits counts.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardError(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logger = logging.getLogger("nodeagent")
     logger.handlers[:] = [handler]
     logger.propagate = False
     set_verbosity(verbosity)
     set_levels(levels)
+
+
+class StandardError(logging.StreamHandler[TextIO]):
+    """Writes each line at once, and remembers when that fails: nobody could be told there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+            self.stream.flush()
+        except Exception as error:  # noqa: BLE001 - a lost line ends nothing
+            written.lost(getattr(error, "strerror", "") or type(error).__name__)
+        else:
+            written.good()
 
 
 def _stamp(record: logging.LogRecord) -> str:

@@ -38,11 +38,30 @@ class StopTrouble(Protocol):
 
 _ALL: Final = frozenset({"healthz", "livez", "readyz"})
 _READY: Final = frozenset({"readyz"})
+_LOST: Final = 120.0
 
 
 def ping() -> Check:
     """The event loop answers."""
     return Check("ping", CheckResult, _ALL)
+
+
+def logging(trouble: Callable[[float], str]) -> Check:
+    """What is logged is written; ``trouble`` says why nothing was for so many seconds."""
+
+    def run() -> CheckResult:
+        cause = trouble(_LOST)
+        if not cause:
+            return CheckResult()
+        text = f"nothing was logged for {format_duration(_LOST)}: {cause}"
+        return CheckResult(Level.FAILED, text)
+
+    return Check("log", run)
+
+
+def device_plugin() -> Check:
+    """Device plugins can register: there is nothing of it that could fail."""
+    return Check("device-plugin", CheckResult)
 
 
 def sync_loop(

@@ -73,6 +73,10 @@ class HealthChecks:
         """Names of all checks."""
         return tuple(self._checks)
 
+    def deciding(self, probe: str) -> list[str]:
+        """Names of the checks that decide a probe."""
+        return [check.name for check in self._checks.values() if probe in check.probes]
+
     def of(self, probe: str, excluded: Sequence[str] = ()) -> list[tuple[str, CheckResult]]:
         """Results of the checks that decide ``probe``, without the excluded ones."""
         results = [
@@ -105,12 +109,31 @@ def healthy(results: Iterable[tuple[str, CheckResult]]) -> bool:
     return all(result.level is not Level.FAILED for _, result in results)
 
 
-def render_text(probe: str, results: Sequence[tuple[str, CheckResult]], *, verbose: bool) -> str:
-    """The plain-text answer, in the kubelet's format."""
+def render_text(
+    probe: str,
+    results: Sequence[tuple[str, CheckResult]],
+    *,
+    verbose: bool,
+    excluded: Sequence[str] = (),
+    unknown: Sequence[str] = (),
+) -> str:
+    """The plain-text answer, in the kubelet's format.
+
+    Args:
+        probe: what was asked for.
+        results: of the checks.
+        verbose: tell of each, also when all are good.
+        excluded: names of checks that were left out.
+        unknown: names that were to be left out, and are none.
+    """
     ok = healthy(results)
     if ok and not verbose:
         return "ok"
     lines = [_line(name, result) for name, result in results]
+    lines += [f"[+]{name} excluded: ok" for name in excluded]
+    if unknown:
+        names = ",".join(f'"{_one_line(name)}"' for name in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
     lines.append(f"{probe} check {'passed' if ok else 'failed'}")
     return "\n".join(lines) + "\n"
 

@@ -81,8 +81,12 @@ def read_only_app(pods: Callable[[], Sequence[Pod]]) -> App:
 
 def _probe_handler(checks: HealthChecks, probe: str) -> Handler:
     async def handle(request: Request) -> Response:
-        results = checks.of(probe, request.values("exclude"))
-        return _answer(request, probe, results)
+        left_out = list(dict.fromkeys(request.values("exclude")))
+        results = checks.of(probe, left_out)
+        known = checks.deciding(probe)
+        excluded = [name for name in known if name in left_out]
+        unknown = sorted(name for name in left_out if name not in known)
+        return _answer(request, probe, results, excluded, unknown)
 
     return handle
 
@@ -98,12 +102,19 @@ def _check_handler(checks: HealthChecks, probe: str) -> ItemHandler:
     return handle
 
 
-def _answer(request: Request, probe: str, results: Sequence[tuple[str, CheckResult]]) -> Response:
+def _answer(
+    request: Request,
+    probe: str,
+    results: Sequence[tuple[str, CheckResult]],
+    excluded: Sequence[str] = (),
+    unknown: Sequence[str] = (),
+) -> Response:
     status = 200 if healthy(results) else 500
     if "application/json" in request.headers.get("accept", ""):
         body = json_line(render_json(probe, results))
         return Response(status, body, _JSON, _HEADERS)
-    text = render_text(probe, results, verbose=request.has("verbose"))
+    verbose = request.has("verbose")
+    text = render_text(probe, results, verbose=verbose, excluded=excluded, unknown=unknown)
     return Response(status, _bytes(text), headers=_HEADERS)
 
 

@@ -8,6 +8,7 @@ from nodeagent.channels import SyncLoop
 from nodeagent.checkpointer import Checkpointer
 from nodeagent.cluster import Cluster
 from nodeagent.config.report import ConfigReport
+from nodeagent.log import written
 from nodeagent.node import RuntimeState
 from nodeagent.pleg import Pleg
 from nodeagent.pods.sources_ready import SourcesReady
@@ -53,6 +54,8 @@ def health_checks(
     return HealthChecks(
         [
             checks.ping(),
+            checks.logging(written.trouble),
+            checks.device_plugin(),
             checks.sync_loop(loop.healthy, lambda: loop.last_turn),
             checks.pleg(pleg.healthy),
             checks.runtime(state.errors, lambda: state.failing_since),

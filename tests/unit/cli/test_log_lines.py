@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
 import re
@@ -11,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.cli import log_setup
 from nodeagent.cli.log_setup import JsonFormatter, TextFormatter, set_up_logging
-from nodeagent.log import TRACE, Log
+from nodeagent.log import TRACE, Log, Written
 
 LOGGER = logging.getLogger("nodeagent")
 
@@ -165,3 +168,29 @@ def test_other_loggers_are_left_alone() -> None:
     before = list(logging.getLogger().handlers)
     set_up_logging("text", 2)
     assert logging.getLogger().handlers == before
+
+
+class Full(io.StringIO):
+    """Standard error on a disk that is full, until there is room."""
+
+    full = True
+
+    def write(self, text: str) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_lines_that_are_lost_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, noted = Full(), Written()
+    monkeypatch.setattr(log_setup, "written", noted)
+    handler = log_setup.StandardError(stream)
+    record = logging.LogRecord("nodeagent.x", logging.INFO, "", 0, "event", (), None)
+    assert noted.trouble(0) == ""
+    handler.emit(record)
+    assert noted.trouble(0) == "No space left on device"
+    assert noted.trouble(3600) == ""
+    stream.full = False
+    handler.emit(record)
+    assert noted.trouble(0) == ""
+    assert stream.getvalue() == "event\n"

@@ -108,6 +108,34 @@ def test_verbose_gives_one_line_per_check_and_the_verdict() -> None:
     assert text == "[+]ping ok\n[+]pleg ok, degraded: one pod hangs\nhealthz check passed\n"
 
 
+def test_verbose_tells_what_was_left_out() -> None:
+    text = render_text(
+        "healthz", [("ping", OK)], verbose=True, excluded=["log"], unknown=["a", "b\nc"]
+    )
+    assert text == (
+        "[+]ping ok\n[+]log excluded: ok\n"
+        'warn: some health checks cannot be excluded: no matches for "a","b c"\n'
+        "healthz check passed\n"
+    )
+
+
+def test_a_log_that_nobody_can_read_fails_after_two_minutes() -> None:
+    trouble = {"cause": "", "patience": 0.0}
+
+    def told(patience: float) -> str:
+        trouble["patience"] = patience
+        return str(trouble["cause"])
+
+    check = checks.logging(told)
+    assert check.run().level is Level.OK
+    trouble["cause"] = "No space left on device"
+    assert check.run() == CheckResult(
+        Level.FAILED, "nothing was logged for 2m0s: No space left on device"
+    )
+    assert trouble["patience"] == 120
+    assert checks.device_plugin().run().level is Level.OK
+
+
 @pytest.mark.parametrize("verbose", [True, False])
 def test_a_failure_names_its_cause_also_when_nobody_asked(verbose: bool) -> None:
     text = render_text("readyz", [("ping", OK), ("runtime", BAD)], verbose=verbose)

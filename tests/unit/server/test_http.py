@@ -124,7 +124,10 @@ async def test_a_failed_check_is_status_500_on_the_probes_that_it_decides() -> N
         assert (await site.get("/healthz/ping")).status == 200
         assert (await site.get("/livez")).status == 200
         assert (await site.get("/readyz")).status == 500
-        assert (await site.get("/healthz?exclude=pleg")).status == 200
+        left_out = await site.get("/healthz?verbose&exclude=pleg&exclude=nothing")
+        assert left_out.status == 200
+        assert "\n[+]pleg excluded: ok\n" in left_out.text
+        assert 'cannot be excluded: no matches for "nothing"\n' in left_out.text
 
 
 async def test_a_degraded_check_is_no_failure() -> None:
