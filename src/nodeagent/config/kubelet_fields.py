@@ -243,7 +243,7 @@ _TABLE: Final = (
         "lines are written at once",
     ),
     _f("enableSystemLogHandler", _ON, ""),
-    _later("enableSystemLogQuery", _OFF, ""),
+    _f("enableSystemLogQuery", _OFF, ""),
     _later("shutdownGracePeriod", "0s", ""),
     _later("shutdownGracePeriodCriticalPods", "0s", ""),
     _later("shutdownGracePeriodByPodPriority", None, ""),

@@ -71,6 +71,7 @@ class ServerOptions(NodeOptions):
         enable_debugging_handlers: whether logs, exec, attach, port-forward, run and the like are
             served.
         enable_system_log_handler: whether ``/logs`` is.
+        enable_system_log_query: whether it shows logs of services, too.
         enable_profiling_handler: whether ``/debug/tasks`` and ``/debug/pprof`` are.
         enable_debug_flags_handler: whether ``/debug/flags/v`` is.
     """
@@ -94,6 +95,7 @@ class ServerOptions(NodeOptions):
     streaming_connection_lifetime: float = 24 * 3600.0
     enable_debugging_handlers: bool = True
     enable_system_log_handler: bool = True
+    enable_system_log_query: bool = False
     enable_profiling_handler: bool = True
     enable_debug_flags_handler: bool = True
 

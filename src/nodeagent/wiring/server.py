@@ -172,6 +172,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         list_pods=side.list_pods,
         configuration=effective_configuration(config),
         logs=config.enable_system_log_handler,
+        queries=config.enable_system_log_query,
         profiling=config.enable_profiling_handler,
     )
     handlers = DebugHandlers(

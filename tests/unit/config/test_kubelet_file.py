@@ -109,6 +109,7 @@ authorization:
   webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 3s}
 enableDebuggingHandlers: false
 enableSystemLogHandler: false
+enableSystemLogQuery: false
 enableProfilingHandler: false
 enableDebugFlagsHandler: false
 logging: {format: json, verbosity: 4}
@@ -193,6 +194,7 @@ logging: {format: json, verbosity: 4}
         "streaming_connection_idle_timeout": 300.0,
         "enable_debugging_handlers": False,
         "enable_system_log_handler": False,
+        "enable_system_log_query": False,
         "enable_profiling_handler": False,
         "enable_debug_flags_handler": False,
         "logging_format": "json",

@@ -269,6 +269,7 @@ async def api_lab(
     anonymous: bool = False,
     debugging: bool = True,
     logs: bool = True,
+    journal: Sequence[str] = (),
     extra: Sequence[Route] = (),
     limits: StreamLimits | None = None,
     **options: Any,
@@ -296,6 +297,8 @@ async def api_lab(
         configuration={"port": 10250},
         log_dir=tmp_path / "var-log",
         logs=logs,
+        queries=bool(journal),
+        journal=journal,
     )
     sound, registry = HealthChecks([checks.ping()]), CollectorRegistry()
     health = health_app(sound, registry, Journal(16))

@@ -9,7 +9,6 @@ import asyncio
 import html
 import inspect
 import os
-import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,8 @@ from nodeagent.model import ContainerState, RuntimePod
 from nodeagent.server.app import Response
 from nodeagent.server.kubelet.api import Answer, Route
 from nodeagent.server.kubelet.exchange import Exchange
+from nodeagent.server.kubelet.node_files import open_below
+from nodeagent.server.kubelet.node_log_query import answer_query
 
 _JSON: Final = "application/json"
 _CHUNK: Final = 256 * 1024
@@ -39,6 +40,8 @@ class NodeHandlers:
         configuration: the one in force, by the names of the configuration API.
         log_dir: whose files are shown.
         logs: whether they are.
+        queries: whether logs of services are shown to those who ask for them by name.
+        journal: the command that shows the system's journal.
         profiling: whether the agent's tasks are shown.
     """
 
@@ -46,6 +49,8 @@ class NodeHandlers:
     configuration: Mapping[str, Any]
     log_dir: Path = Path("/var/log")
     logs: bool = True
+    queries: bool = False
+    journal: Sequence[str] = ("journalctl",)
     profiling: bool = True
 
     def routes(self) -> list[Route]:
@@ -75,7 +80,9 @@ class NodeHandlers:
         return _json({"tasks": [_task(task) for task in asyncio.all_tasks()]})
 
     async def node_logs(self, exchange: Exchange, steps: Sequence[str]) -> Answer:
-        """A file below the log directory, or what is in a directory of it."""
+        """A file below the log directory, what is in a directory of it, or logs of services."""
+        if self.queries and not any(steps) and exchange.request.has("query"):
+            return await answer_query(exchange, self.log_dir, self.journal)
         try:
             found = await to_thread.run_sync(open_below, self.log_dir, steps)
         except FileNotFoundError:
@@ -93,43 +100,6 @@ class NodeHandlers:
         finally:
             os.close(found)
         return await exchange.end()
-
-
-def open_below(root: Path, steps: Sequence[str]) -> int | list[str]:
-    """A descriptor of a file below a directory, or the names in a directory below it. Blocking.
-
-    Links are followed as long as they lead to something below ``root``.
-
-    Raises:
-        FileNotFoundError: there is no such file or directory, or it is not below ``root``.
-        PermissionError: it must not be read.
-    """
-    if any(step in (".", "..") or "\0" in step for step in steps):
-        raise FileNotFoundError
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    try:
-        descriptor = os.open(root.joinpath(*filter(None, steps)), flags)
-    except PermissionError:
-        raise
-    except OSError as error:
-        raise FileNotFoundError from error
-    try:
-        # The kernel says where it really is; nobody can exchange a link after this.
-        real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
-        mode = os.fstat(descriptor).st_mode
-        if not real.is_relative_to(root.resolve()):
-            raise FileNotFoundError
-        if stat.S_ISDIR(mode):
-            with os.scandir(descriptor) as entries:
-                names = [entry.name + "/" * entry.is_dir() for entry in entries]
-            os.close(descriptor)
-            return sorted(names)
-        if not stat.S_ISREG(mode):
-            raise FileNotFoundError
-    except OSError as error:
-        os.close(descriptor)
-        raise FileNotFoundError from error
-    return descriptor
 
 
 def _listing(names: Sequence[str]) -> bytes:
