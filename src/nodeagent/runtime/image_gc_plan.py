@@ -175,7 +175,13 @@ def enough(doomed: Sequence[DoomedImage], wanted: int) -> list[DoomedImage]:
 def _unused_first(records: Iterable[ImageRecord]) -> list[ImageRecord]:
     idle = [r for r in records if not r.in_use and not r.image.pinned]
     never = float("-inf")
-    return sorted(idle, key=lambda r: (never if r.last_used is None else r.last_used, r.first_seen))
+
+    def unused_since(record: ImageRecord) -> tuple[float, float, str]:
+        last = never if record.last_used is None else record.last_used
+        # The id, since runtimes list images in any order: what is foretold is what goes.
+        return last, record.first_seen, record.image.id
+
+    return sorted(idle, key=unused_since)
 
 
 def _unused(record: ImageRecord, now: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -503,6 +504,16 @@ def test_gi4_gi5_gi6_only_what_may_goes_and_no_more_than_needed(
         assert all(r.in_use or r.image.pinned or now - r.first_seen < POLICY.min_age for r in kept)
     order = [(-1.0 if r.last_used is None else r.last_used, r.first_seen) for r in went]
     assert order == sorted(order)
+
+
+@given(seen, st.randoms(use_true_random=False))
+def test_gi5_in_which_order_the_runtime_lists_them_does_not_count(
+    given_records: list[ImageRecord], chance: random.Random
+) -> None:
+    alike = [replace(record, first_seen=0.0, last_used=None) for record in given_records]
+    chosen = for_space(alike, POLICY, 1000.0)
+    chance.shuffle(alike)
+    assert for_space(alike, POLICY, 1000.0) == chosen
 
 
 @given(seen, st.floats(1, 2000))
