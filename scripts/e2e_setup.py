@@ -27,6 +27,7 @@ NEEDED = {
     "curl": "curl",
     "gcc": "gcc",
     "libc6-dev": "/usr/lib/**/libc.a",
+    "socat": "socat",  # what the benchmarks compare streams with
 }
 
 

@@ -138,6 +138,22 @@ def test_a_container_that_dies_ends_its_streams(node: ClusterNode) -> None:
     node.wait_api_pod("web", lambda pod: pod.phase == "Failed", what="Failed")
 
 
+def test_a_silent_stream_is_closed(
+    lab: Lab, plane: ControlPlane, address: str, tmp_path: Path
+) -> None:
+    limit = "--streaming-connection-idle-timeout=3s"
+    with served_node(lab.endpoint, plane, address, tmp_path, limit) as node:
+        create(node, "web")
+        with plane.kubectl.running("exec", "-i", "web", "--", "cat") as quiet:
+            assert quiet.stdin is not None
+            assert quiet.stdout is not None
+            quiet.stdin.write(b"hello\n")
+            quiet.stdin.flush()
+            assert quiet.stdout.readline() == b"hello\n"
+            assert quiet.wait(60) != 0
+        node.wait_log("stream_closed", "no bytes for 3 s")
+
+
 @pytest.mark.parametrize("lines", [SPDY, (*SOCKET, V5), (*SOCKET, V4)], ids=["spdy", "v5", "v4"])
 def test_clients_that_stop_reading_cost_little(node: ClusterNode, lines: tuple[str, ...]) -> None:
     create(node, "web")
