@@ -210,6 +210,14 @@ class NodeAgent:
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
+        """The whole start, in its order; what has started ends in the opposite one.
+
+        The command has read flags and files, set up logging, asked the service manager for its
+        watchdog and locked ``--lock-file`` before. Here follow: directories and the lock of the
+        root directory, the container runtime, the clients of the API server, what the machine is
+        and whether its reservations fit, sources, all parts, the listeners, the work
+        (``Parts.at_work``). Whatever cannot start raises a StartError: one line, exit code 1.
+        """
         config = self.config
         # The loop's own function: a record costs half of what anyio.current_time would make it.
         self.journal.use_time(asyncio.get_running_loop().time)

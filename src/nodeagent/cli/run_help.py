@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
-from typing import Final
+from typing import Final, TypeAlias
 
 import click
 
@@ -81,29 +81,38 @@ def told_of_flag(flag: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def write_flags(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """Write all flags in groups; those without any effect come last."""
+Rows: TypeAlias = "list[tuple[str, str]]"
+"""A flag with its type, and what it does, for each of several flags."""
+
+
+def grouped(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, Rows]]:
+    """The title of each group of flags, and its rows; without flags that have no effect."""
     rows = dict(_rows(command, ctx))
-    last = {flag for flag in rows if _no_effect(flag)}
-    left = [flag for flag in rows if flag not in last]
+    left = [flag for flag in rows if not _no_effect(flag)]
     for title, flags in GROUPS.items():
         chosen = [flag for flag in flags.split() if flag in left]
-        _section(formatter, title, [rows[flag] for flag in chosen])
+        if chosen:
+            yield title, [rows[flag] for flag in chosen]
         left = [flag for flag in left if flag not in chosen]
-    _section(formatter, OTHER_GROUP, [rows[flag] for flag in left])
-    named = sorted({*last, *OTHERS})
+    yield OTHER_GROUP, [rows[flag] for flag in left]
+
+
+def ignored() -> list[str]:
+    """The flags without any effect, by name."""
+    return sorted({*(flag for flag in field_of_flag() if _no_effect(flag)), *OTHERS})
+
+
+def write_flags(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write all flags in groups; those without any effect come last."""
+    for title, rows in grouped(command, ctx):
+        with formatter.section(title):
+            formatter.write_dl(rows)
     with formatter.section(NO_EFFECT):
         indent = " " * formatter.current_indent
-        listed = ", ".join(f"--{flag}" for flag in named)
+        listed = ", ".join(f"--{flag}" for flag in ignored())
         lines = wrap(listed, formatter.width - len(indent), break_on_hyphens=False)
         formatter.write("".join(f"{indent}{line}\n" for line in lines))
         formatter.write_text("'nodeagent config explain --flags' says why of each.")
-
-
-def _section(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
-    if rows:
-        with formatter.section(title):
-            formatter.write_dl(rows)
 
 
 def _no_effect(flag: str) -> bool:

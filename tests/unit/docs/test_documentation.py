@@ -15,6 +15,7 @@ import pytest
 from nodeagent.cli.app import cli
 from nodeagent.config import AgentConfig
 from nodeagent.config.kubelet_fields import ACTS, FIELDS
+from nodeagent.config.kubelet_flags import OTHERS, field_of_flag
 from nodeagent.kube.reach import Reach
 from nodeagent.pleg import PlegHealth
 from nodeagent.server import checks
@@ -96,9 +97,10 @@ def test_every_setting_is_described() -> None:
     assert {path for path in known if path not in page} == set()
 
 
-def test_the_reference_is_what_the_table_gives(capsys: pytest.CaptureFixture[str]) -> None:
-    script = ROOT / "scripts" / "gen_configuration_reference.py"
-    spec = importlib.util.spec_from_file_location("gen_configuration_reference", script)
+@pytest.mark.parametrize("name", ["gen_configuration_reference", "gen_man_page"])
+def test_generated_pages_are_current(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = ROOT / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -106,15 +108,14 @@ def test_the_reference_is_what_the_table_gives(capsys: pytest.CaptureFixture[str
     assert module.main(["--check"]) == 0, capsys.readouterr().out
 
 
-def test_the_fields_that_are_applied_at_once_are_listed() -> None:
-    script = ROOT / "scripts" / "gen_reload_fields.py"
-    spec = importlib.util.spec_from_file_location("gen_reload_fields", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = module.PAGE.read_text(encoding="utf-8")
-    assert module.with_table(page) == page, f"run {script.name}"
+def test_the_man_page_has_every_command_and_flag() -> None:
+    page = (DOCS / "man" / "nodeagent.1").read_text(encoding="utf-8").replace(r"\-", "-")
+    assert isinstance(cli, click.Group)
+    assert {name for name in cli.commands if f".SS {name}\n" not in page} == set()
+    flags = {*field_of_flag(), *OTHERS, "kubeconfig"}
+    assert {flag for flag in flags if f"--{flag}" not in page} == set()
+    codes = page.split(".SH EXIT STATUS")[1].split(".SH")[0]
+    assert re.findall(r"^\.B (\d+)$", codes, re.MULTILINE) == ["0", "1", "2", "3", "130"]
 
 
 def test_defaults_are_the_ones_described() -> None:

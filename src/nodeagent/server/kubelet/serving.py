@@ -178,6 +178,7 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         msg = f"{certificate} and {key} are no certificate with its key ({reason})"
         if certificate == key:
             msg = f"{certificate} has no certificate with its key ({reason})"
+        msg += "; give --tls-cert-file and --tls-private-key-file that belong together"
         raise ServingError(msg) from error
 
 
