@@ -31,7 +31,7 @@ from nodeagent.config import (
     ConfigFilesError,
     load_configuration,
 )
-from nodeagent.config.feature_gates import remarks as gate_remarks
+from nodeagent.config.feature_gates import gates_text
 from nodeagent.config.flags import flag_of
 from nodeagent.config.kubelet_file import LoadedFile
 from nodeagent.config.kubelet_flags import remark
@@ -205,15 +205,15 @@ def run(
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     taken = taken_flags(ctx)
+    fields = [*taken.fields, *(("feature-gates", gates_text(part)) for part in feature_gates)]
     try:
         loaded, reloading = configuration(
-            config_file, config_dir, Flags(flags, given, taken.fields), config_trial
+            config_file, config_dir, Flags(flags, given, fields), config_trial
         )
     except ConfigError as error:
         raise click.UsageError(describe(error)) from error
     set_logging(loaded.logging)
-    gates = gate_remarks({name: on for part in feature_gates for name, on in part.items()})
-    for note in (*loaded.warnings, *gates):
+    for note in loaded.warnings:
         log.warning("config_file", file=config_file or config_dir, note=note)
     config = loaded.config
     tell_of_flags(taken)

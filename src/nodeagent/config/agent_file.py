@@ -101,7 +101,8 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "cloud_provider": "external: a controller of the cloud tells the node's addresses",
     "streaming_connection_lifetime": "a stream of exec, attach or port-forward is closed then",
     "embedded_scenario": "what is to happen to the embedded runtime: a file",
-    "root_dir": "the agent's state",
+    "root_dir": "the agent's state; where the last known good configuration shall lie there, too, "
+    "say it by the flag",
     "container_logs_dir": "where links to log files are made",
     "node_name": "the node's name; none: that of the host",
     "read_only_address": "address of the read-only port alone",

@@ -68,6 +68,24 @@ _LOCKED: Final = (
 )
 
 
+_DEPENDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "DRADeviceTaints": ("DynamicResourceAllocation",),
+    "DRAExtendedResource": ("DynamicResourceAllocation",),
+    "DRAPartitionableDevices": ("DynamicResourceAllocation",),
+    "DRAPrioritizedList": ("DynamicResourceAllocation",),
+    "GracefulNodeShutdownBasedOnPodPriority": ("GracefulNodeShutdown",),
+    "ImageVolumeWithDigest": ("ImageVolume",),
+    "InPlacePodLevelResourcesVerticalScaling": ("InPlacePodVerticalScaling", "PodLevelResources"),
+    "InPlacePodVerticalScalingExclusiveCPUs": ("InPlacePodVerticalScaling",),
+    "InPlacePodVerticalScalingExclusiveMemory": ("InPlacePodVerticalScaling", "MemoryManager"),
+    "KubeletPodResourcesDynamicResources": ("DynamicResourceAllocation",),
+    "SELinuxChangePolicy": ("SELinuxMountReadWriteOncePod",),
+    "SELinuxMount": ("SELinuxMountReadWriteOncePod", "SELinuxChangePolicy"),
+    "UserNamespacesPodSecurityStandards": ("UserNamespacesSupport",),
+}
+"""Features that need others."""
+
+
 class GateError(ValueError):
     """Gates cannot be set so; says which and why."""
 
@@ -119,6 +137,11 @@ def parse_gates(text: str) -> dict[str, bool]:
     return found
 
 
+def gates_text(gates: Mapping[str, bool]) -> str:
+    """Gates as the flag has them."""
+    return ",".join(f"{name}={str(on).lower()}" for name, on in gates.items())
+
+
 def gate_fault(name: str, value: bool) -> str | None:
     """What is wrong with setting a gate so."""
     if name in _GROUPS:
@@ -132,6 +155,30 @@ def gate_fault(name: str, value: bool) -> str | None:
         wanted, fixed = str(value).lower(), str(gate.default).lower()
         return f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
     return None
+
+
+def enabled(given: Mapping[str, bool]) -> Mapping[str, bool]:
+    """Which features are on; ``AllAlpha`` and ``AllBeta`` stand for those that are not named."""
+    stages = {ALPHA: given.get("AllAlpha"), BETA: given.get("AllBeta")}
+    found = {}
+    for name, gate in GATES.items():
+        of_stage = None if gate.locked else stages.get(gate.stage)
+        found[name] = given.get(name, gate.default if of_stage is None else of_stage)
+    return found
+
+
+def dependency_faults(given: Mapping[str, bool]) -> Iterator[str]:
+    """What is wrong with gates that are good each by itself.
+
+    A gate that is on by default is no reason to refuse that another one is switched off.
+    """
+    on = enabled(given)
+    for name, needed in _DEPENDS.items():
+        missing = [other for other in needed if not on[other]]
+        asked = given.get(name) or (on[name] and not GATES[name].default)
+        if asked and missing:
+            listed = " ".join(missing)
+            yield f"{name} is enabled, but depends on features that are disabled: [{listed}]"
 
 
 def remarks(given: Mapping[str, bool]) -> Iterator[str]:

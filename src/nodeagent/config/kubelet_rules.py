@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.api.quantity import Quantity, QuantityError
-from nodeagent.config.feature_gates import gate_fault
+from nodeagent.config.feature_gates import dependency_faults, gate_fault
 from nodeagent.config.node_options import EVICTION_SIGNALS, threshold_fault
 from nodeagent.duration import parse_duration
 
@@ -187,9 +187,10 @@ def _shutdown(values: Values) -> Iterator[Fault]:
 
 
 def _gates(values: Values) -> Iterator[Fault]:
-    for name, value in (values["featureGates"] or {}).items():
-        if fault := gate_fault(name, value):
-            yield "featureGates", fault
+    given: Mapping[str, bool] = values["featureGates"] or {}
+    wrong = [fault for name, value in given.items() if (fault := gate_fault(name, value))]
+    for fault in wrong or dependency_faults(given):
+        yield "featureGates", fault
 
 
 def _ports(values: Values) -> Iterator[Fault]:

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli import app
-from nodeagent.config import load_configuration
+from nodeagent.config import ConfigError, load_configuration
 from nodeagent.config.feature_gates import (
     GATES,
     GateError,
+    dependency_faults,
+    enabled,
     gate_fault,
+    gates_text,
     parse_gates,
     remarks,
 )
@@ -81,3 +84,61 @@ def test_they_stand_in_the_file_and_among_the_flags(
     )
     assert app.invoke(["run", "--feature-gates=EventedPLEG=true,Zzz=false"]) == 2
     assert "unrecognized feature gate: Zzz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, []),
+        ({"GracefulNodeShutdown": False}, []),
+        (
+            {"GracefulNodeShutdown": False, "GracefulNodeShutdownBasedOnPodPriority": True},
+            [
+                (
+                    "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features "
+                    "that are disabled: [GracefulNodeShutdown]"
+                )
+            ],
+        ),
+        (
+            {"GracefulNodeShutdown": False, "GracefulNodeShutdownBasedOnPodPriority": False},
+            [],
+        ),
+        ({"SELinuxMount": True}, []),
+        (
+            {"AllAlpha": True, "SELinuxChangePolicy": False},
+            [
+                (
+                    "SELinuxMount is enabled, but depends on features that are disabled: "
+                    "[SELinuxChangePolicy]"
+                )
+            ],
+        ),
+        ({"AllBeta": False}, []),
+    ],
+)
+def test_features_that_need_others(given: dict[str, bool], told: list[str]) -> None:
+    assert list(dependency_faults(given)) == told
+
+
+def test_stages_stand_for_gates_that_are_not_named() -> None:
+    on = enabled({"AllAlpha": True, "AllBeta": False, "EnvFiles": True, "EventedPLEG": False})
+    for name, gate in GATES.items():
+        wanted = {"ALPHA": True, "BETA": False}.get(gate.stage, gate.default)
+        wanted = gate.default if gate.locked else wanted
+        assert on[name] == {"EnvFiles": True, "EventedPLEG": False}.get(name, wanted), name
+
+
+def test_gates_are_written_as_they_are_read() -> None:
+    gates = {"EnvFiles": False, "SELinuxMount": True}
+    assert parse_gates(gates_text(gates)) == gates
+
+
+def test_gates_of_file_and_flag_are_judged_together(tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "featureGates: {SELinuxMount: true}\n"
+    )
+    with pytest.raises(ConfigError, match="SELinuxMount is enabled, but depends on features"):
+        load_configuration(file, None, [("feature-gates", "SELinuxChangePolicy=false")])
