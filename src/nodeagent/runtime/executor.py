@@ -226,6 +226,7 @@ class PodExecutor:
             if self._pod.metadata.deletion_timestamp is not None:
                 return None
             if not isinstance(error, SandboxLookError):
+                self._context.metrics.started_pods_errors.inc()
                 message = f"Failed to create pod sandbox: {error}"
                 self._context.say(self._pod, "Warning", "FailedCreatePodSandBox", message)
             raise

@@ -163,7 +163,7 @@ class SandboxMaker:
         try:
             reply = await self._context.lookups.describe()
         except RpcError as error:
-            raise self._failed(error) from error
+            raise _failed(error) from error
         found = next((h for h in reply.runtime_handlers if h.name == handler), None)
         if found is None or found.features is None or not found.features.user_namespaces:
             shown = f"handler {handler}" if handler else "its default handler"
@@ -234,7 +234,7 @@ class SandboxMaker:
                 sandbox = await self._run(uid, config, handler, place)
             except RpcError as error:
                 if not name_reserved(error):
-                    raise self._failed(error) from error
+                    raise _failed(error) from error
                 context.note("SandboxNameReserved", uid, describe(error), attempt=attempt)
                 attempt += 1
                 continue
@@ -262,10 +262,6 @@ class SandboxMaker:
             context.records.settle_sandbox(uid)
         return SandboxID(sandbox)
 
-    def _failed(self, error: RpcError) -> SyncError:
-        self._context.metrics.started_pods_errors.inc()
-        return SyncError(describe(error), reason=SyncReason.CREATE_SANDBOX)
-
     async def _adopt(
         self, pod: Pod, attempt: int, groups: Sequence[int]
     ) -> tuple[ReadySandbox | None, int]:
@@ -290,7 +286,7 @@ class SandboxMaker:
                 context.note("SandboxAdopted", uid, "", None, id=newest.id, attempt=attempt)
                 return ready, attempt
         except RpcError as error:
-            raise self._failed(error) from error
+            raise _failed(error) from error
         return None, attempt + 1
 
     async def _ready(
@@ -310,6 +306,10 @@ class SandboxMaker:
         listed = RuntimeSandbox(sandbox, attempt, SandboxState.READY)
         ips = network_ips(reply.status.network)
         return ReadySandbox(sandbox, config, ips, sandbox_status(reply.status, listed))
+
+
+def _failed(error: RpcError) -> SyncError:
+    return SyncError(describe(error), reason=SyncReason.CREATE_SANDBOX)
 
 
 def _read_resolver(path: Path | None, log_dir: Path | None) -> str | None:

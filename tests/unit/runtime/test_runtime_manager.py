@@ -27,10 +27,11 @@ from tests.unit.runtime.fakes import (
     make_settings,
 )
 
-from nodeagent.api import ConfigMapEnvSource, EnvFromSource, VolumeMount
+from nodeagent.api import ConfigMapEnvSource, EnvFromSource, Pod, VolumeMount
 from nodeagent.journal import Journal
 from nodeagent.model import (
     BackOffError,
+    PodRuntimeStatus,
     PodUID,
     SandboxRuntimeStatus,
     SyncError,
@@ -40,6 +41,7 @@ from nodeagent.rpc import Internal, Unavailable, Unknown
 from nodeagent.runtime import RuntimeManager
 from nodeagent.runtime.lookups import Lookups
 from nodeagent.runtime.managed_files import termination_log
+from nodeagent.runtime.metrics import RuntimeMetrics
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +215,28 @@ async def test_groups_of_volumes_are_those_of_sandbox_and_containers(
         assert config.linux is not None
         assert config.linux.security_context is not None
         assert config.linux.security_context.supplemental_groups == [7000]
+
+
+async def test_every_sandbox_that_cannot_be_made_is_counted_and_no_other(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    """docs/metrics.md."""
+    metrics = RuntimeMetrics()
+    manager = RuntimeManager(runtime, runtime, make_settings(tmp_path), metrics=metrics)
+
+    async def counted(pod: Pod) -> float:
+        before = metrics.started_pods_errors._value.get()
+        await manager.sync_pod(pod, PodRuntimeStatus(PodUID(pod.metadata.uid)), {})
+        return float(metrics.started_pods_errors._value.get() - before)
+
+    assert await counted(make_pod(uid="a", runtime_class_name="gvisor")) == 1
+    runtime.fail("run_pod_sandbox", Internal("no network"), times=2)
+    leaving = make_pod(uid="b")
+    meta = msgspec.structs.replace(leaving.metadata, deletion_timestamp=datetime.now(UTC))
+    assert await counted(make_pod(uid="c")) == 1
+    assert await counted(msgspec.structs.replace(leaving, metadata=meta)) == 0
+    runtime.fail("pod_sandbox_status", Internal("shim is gone"))
+    assert await counted(make_pod(uid="d")) == 0
 
 
 async def test_a_sandbox_that_cannot_be_made_fails_the_sync(
