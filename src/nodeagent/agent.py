@@ -12,7 +12,6 @@ import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,11 +23,11 @@ from prometheus_client import CollectorRegistry
 
 from nodeagent.api import Pod
 from nodeagent.clock import Clock, SystemClock
-from nodeagent.cluster import ClusterLink, open_link
-from nodeagent.config import AgentConfig, environment_proxy
-from nodeagent.config.reload import Changes, compare, merged
+from nodeagent.cluster import open_link
+from nodeagent.config import AgentConfig, ConfigError
+from nodeagent.config.reload import Changes, LiveSettings, compare, merged
 from nodeagent.config.report import ConfigReport
-from nodeagent.cri import ImageService, RuntimeService
+from nodeagent.cri import CRIClient, ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.intake import WatchedSource
 from nodeagent.journal import Journal
@@ -37,23 +36,16 @@ from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.node import host_address
 from nodeagent.node.capacity import reservation_problem
-from nodeagent.node.machine import read_machine
+from nodeagent.node.machine import MachineInfo, read_machine
 from nodeagent.objects import StandaloneObjects
 from nodeagent.parts import Parts
-from nodeagent.runtime.image_wiring import read_credential_files
+from nodeagent.runtime.image_wiring import CredentialFiles, read_credential_files
 from nodeagent.runtime.settings import detect_host
-from nodeagent.runtime.unsupported import unsupported_fields
 from nodeagent.runtime_access import open_runtime
-from nodeagent.sources import FileSource, Source, UrlSource
-from nodeagent.sources.api_checkpoint import ApiCheckpoint
-from nodeagent.sources.api_source import ApiSource
-from nodeagent.sources.checkpoint import ManifestCheckpoint
-from nodeagent.sources.fetch import Fetcher
-from nodeagent.sources.origin import UrlOrigin
-from nodeagent.sources.verdict_report import ManifestMetrics
+from nodeagent.sources import Source
 from nodeagent.watch import Watch, watched
 from nodeagent.wiring import build_parts
-from nodeagent.wiring.reconfigure import apply_settings
+from nodeagent.wiring.sources import SourceMaker, check_paths
 
 log = Log("agent")
 
@@ -113,6 +105,9 @@ class NodeAgent:
         self.left_running: tuple[PodUID, ...] = ()
         self.config_report = ConfigReport()
         self._parts: Parts | None = None
+        self._makers: SourceMaker | None = None
+        self._machine = MachineInfo()
+        self._reconfiguring = anyio.Lock()
         self._stack: AsyncExitStack | None = None
 
     async def __aenter__(self) -> Self:
@@ -169,15 +164,36 @@ class NodeAgent:
                 changed.
         """
         parts = self._running_parts()
+        async with self._reconfiguring:
+            return await self._reconfigure(parts, new)
+
+    async def _reconfigure(self, parts: Parts, new: AgentConfig) -> Changes:
         changes, config = compare(self.config, new), merged(self.config, new)
+        changed = {change.setting for change in changes.applied}
+        if trouble := reservation_problem(config, self._machine):
+            raise ConfigError("system_reserved", "too much", trouble)
+        await to_thread.run_sync(check_paths, config, changed)
+        credentials = await self._credential_files(config)
         for change in changes.applied:
             self.journal.record("config", "Applied", "", str(change), setting=change.setting)
         for change in changes.needs_restart:
             self.journal.record("config", "NeedsRestart", "", str(change), setting=change.setting)
         self.config = config
         self.config_report.needs_restart = changes.needs_restart
-        apply_settings(parts, config)
+        parts.settings.change(config)
+        parts.set_providers(credentials.providers)
+        if isinstance(parts.client, CRIClient):
+            parts.client.change_timeout(config.runtime_request_timeout)
+        assert self._makers is not None
+        await self._makers.replace(parts, config, changed)
         return changes
+
+    async def _credential_files(self, config: AgentConfig) -> CredentialFiles:
+        try:
+            return await to_thread.run_sync(read_credential_files, config)
+        except StartError as error:
+            name = "image_credential_provider_config"
+            raise ConfigError(name, getattr(config, name), str(error)) from error
 
     async def ready(self) -> None:
         """Return when every source has spoken and PLEG has looked at the runtime once."""
@@ -234,7 +250,14 @@ class NodeAgent:
             if trouble := reservation_problem(config, machine):
                 raise StartError(trouble)
             standalone = StandaloneObjects() if link is None else None
-            sources = (*self._configured_sources(link, standalone), *self._extra_sources)
+            makers = SourceMaker(
+                link,
+                standalone,
+                journal=self.journal,
+                registry=self.registry,
+                clock=self._clock,
+            )
+            sources = (*makers.all(config), *self._extra_sources)
             address = await to_thread.run_sync(host_address, config.node_ips)
             parts = build_parts(
                 config,
@@ -249,12 +272,13 @@ class NodeAgent:
                 machine=machine,
                 standalone=standalone,
                 report=self.config_report,
+                live=LiveSettings(config),
                 journal=self.journal,
                 registry=self.registry,
                 clock=self._clock,
             )
             try:
-                self._parts = parts
+                self._parts, self._makers, self._machine = parts, makers, machine
                 await parts.open_listeners(plumbing, self.pods)
                 async with parts.at_work():
                     self.journal.record("agent", "Started", node=config.effective_node_name)
@@ -264,50 +288,6 @@ class NodeAgent:
                 self._parts = None
                 self.left_running = parts.left_running
                 parts.dispose()
-
-    def _configured_sources(
-        self, link: ClusterLink | None, standalone: StandaloneObjects | None
-    ) -> tuple[Source, ...]:
-        config, node = self.config, self.config.effective_node_name
-        checkpoints = Path(config.root_dir) / "checkpoints"
-        metrics = ManifestMetrics(self.registry)
-        unsupported = partial(unsupported_fields, cluster=link is not None)
-        sources: list[Source] = []
-        if config.manifest_paths:
-            files = FileSource(
-                config.manifest_paths,
-                node,
-                period=config.file_check_frequency,
-                checkpoint=ManifestCheckpoint(checkpoints / "manifests.json", node),
-                journal=self.journal,
-                metrics=metrics,
-                unsupported=unsupported,
-                clock=self._clock,
-                objects=standalone,
-            )
-            sources.append(files)
-        if config.static_pod_url:
-            url, path = config.static_pod_url, checkpoints / "manifest-url.json"
-            at_url = UrlSource(
-                Fetcher(url, config.static_pod_url_header, proxy_for=environment_proxy),
-                UrlOrigin(url),
-                node,
-                period=config.http_check_frequency,
-                checkpoint=ManifestCheckpoint(path, node, tolerate=False),
-                journal=self.journal,
-                metrics=metrics,
-                unsupported=unsupported,
-                objects=standalone,
-            )
-            sources.append(at_url)
-        if link is not None:
-            saved = ApiCheckpoint(checkpoints / "api-pods.json", node, link.server)
-            client = link.clients.main
-            patience = config.checkpoint_patience
-            sources.append(
-                ApiSource(client, node, checkpoint=saved, patience=patience, journal=self.journal)
-            )
-        return tuple(sources)
 
 
 @contextmanager

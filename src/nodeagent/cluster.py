@@ -21,7 +21,7 @@ from nodeagent.log import Log
 from nodeagent.node.manager import NodeManager
 
 if TYPE_CHECKING:
-    from nodeagent.kube.connect import Connection
+    from nodeagent.kube.connect import ClientSettings, Connection
 
 log = Log("cluster")
 
@@ -50,6 +50,11 @@ class ClusterLink:
     clients: KubeClients
     reach: Reach
     connection: Connection | None = None
+
+    def reconfigure(self, config: AgentConfig) -> None:
+        """Ask as much of the server as these settings allow from now on; never blocks."""
+        if self.connection is not None:
+            self.connection.reconfigure(client_settings(config))
 
     def server(self) -> str:
         """URL of the server; "" while it is not known."""
@@ -86,17 +91,10 @@ def _connected(
     config: AgentConfig, registry: CollectorRegistry, clock: Clock
 ) -> AbstractAsyncContextManager[Connection]:
     # What this loads is large; an agent that stands alone does without.
-    from nodeagent.kube.connect import ClientSettings, open_connection
+    from nodeagent.kube.connect import open_connection
     from nodeagent.kube.credentials.certificates import CertificateSettings
 
-    requests, events = config.api_limits, config.event_limits
-    settings = ClientSettings(
-        qps=requests.qps,
-        burst=requests.burst,
-        event_qps=events.qps,
-        event_burst=events.burst,
-        heartbeat_timeout=config.heartbeat_timeout,
-    )
+    settings = client_settings(config)
     bootstrap = str(config.bootstrap_kubeconfig)
     certificates = CertificateSettings(
         node_name=config.effective_node_name,
@@ -112,6 +110,20 @@ def _connected(
         registry=registry,
         clock=clock,
         proxy_for=environment_proxy,
+    )
+
+
+def client_settings(config: AgentConfig) -> ClientSettings:
+    """How much is asked of the API server, and for how long."""
+    from nodeagent.kube.connect import ClientSettings
+
+    requests, events = config.api_limits, config.event_limits
+    return ClientSettings(
+        qps=requests.qps,
+        burst=requests.burst,
+        event_qps=events.qps,
+        event_burst=events.burst,
+        heartbeat_timeout=config.heartbeat_timeout,
     )
 
 

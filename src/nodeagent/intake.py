@@ -91,18 +91,56 @@ def _not_a_snapshot(given: object) -> str:
     return ""
 
 
+class RunningSources:
+    """The sources that run.
+
+    Args:
+        tasks: where they run.
+        publish: takes their snapshots.
+    """
+
+    def __init__(self, tasks: TaskGroup, publish: Publish) -> None:
+        self._tasks = tasks
+        self._publish = publish
+        self._running: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
+
+    def start(self, source: Source) -> anyio.Event:
+        """Start a source; gives an event that is set when it has started. Never waits."""
+        scope, started, ended = anyio.CancelScope(), anyio.Event(), anyio.Event()
+        self._running[source.name] = scope, ended
+        self._tasks.start_soon(self._run, source, scope, started, ended)
+        return started
+
+    async def end(self, name: str) -> None:
+        """End a source; nothing if it does not run. What it gave stays wanted."""
+        scope, ended = self._running.pop(name, (None, None))
+        if scope is not None and ended is not None:
+            scope.cancel()
+            await ended.wait()
+
+    async def _run(
+        self, source: Source, scope: anyio.CancelScope, started: anyio.Event, ended: anyio.Event
+    ) -> None:
+        try:
+            with scope:
+                async with anyio.create_task_group() as own:
+                    await own.start(source.run, self._publish)
+                    started.set()
+        finally:
+            ended.set()
+
+
 @asynccontextmanager
 async def running_sources(
     sources: Sequence[Source], publish: Publish, journal: Journal, *, patience: float = PATIENCE
-) -> AsyncIterator[None]:
+) -> AsyncIterator[RunningSources]:
     """Run sources side by side; each has started inside, or had ``patience`` seconds for it.
 
     One that takes longer is named and not waited for: the ring turns without it.
     """
     async with anyio.create_task_group() as tasks:
-        started = {source.name: anyio.Event() for source in sources}
-        for source in sources:
-            tasks.start_soon(_start, tasks, source, publish, started[source.name])
+        running = RunningSources(tasks, publish)
+        started = {source.name: running.start(source) for source in sources}
         with anyio.move_on_after(patience):
             for event in started.values():
                 await event.wait()
@@ -116,11 +154,6 @@ async def running_sources(
                     remedy="the agent runs without it until it calls task_status.started()",
                 )
         try:
-            yield
+            yield running
         finally:
             tasks.cancel_scope.cancel()
-
-
-async def _start(tasks: TaskGroup, source: Source, publish: Publish, started: anyio.Event) -> None:
-    await tasks.start(source.run, publish)
-    started.set()

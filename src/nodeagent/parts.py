@@ -16,11 +16,13 @@ from nodeagent.channels import SyncChannels, SyncLoop
 from nodeagent.checkpointer import Checkpointer
 from nodeagent.cluster import Cluster, Service
 from nodeagent.config import AgentConfig
+from nodeagent.config.reload import LiveSettings
+from nodeagent.cri import RuntimeService
 from nodeagent.errors import StartError
-from nodeagent.intake import running_sources
+from nodeagent.intake import RunningSources, running_sources
 from nodeagent.journal import Journal
 from nodeagent.log import Log
-from nodeagent.model import PodUID
+from nodeagent.model import PodUID, Snapshot
 from nodeagent.node import RuntimeState
 from nodeagent.pleg import EventWatch, Pleg, PodCache
 from nodeagent.pods.admission_desk import AdmissionDesk
@@ -32,6 +34,7 @@ from nodeagent.pods.status_manager import StatusManager
 from nodeagent.pods.work_queue import WorkQueue
 from nodeagent.pods.workers import PodWorkers
 from nodeagent.probes import ProbeManager
+from nodeagent.runtime.credential_config import ProvidersConfig
 from nodeagent.runtime.gc import ContainerGC
 from nodeagent.runtime.image_gc import ImageGC
 from nodeagent.runtime.log_rotation import LogRotation
@@ -61,6 +64,9 @@ class Parts:
     """Everything a running agent consists of."""
 
     config: AgentConfig
+    """What the agent has started with."""
+    settings: LiveSettings
+    """What is in force."""
     channels: SyncChannels
     manager: PodManager
     statuses: StatusManager
@@ -75,10 +81,15 @@ class Parts:
     admission: AdmissionDesk
     probes: ProbeManager
     dead: DeadContainerRemover
+    client: RuntimeService
+    """Makes the calls of the runtime."""
+    set_providers: Callable[[ProvidersConfig], None]
+    """Has others give logins for images from now on."""
     gc: ContainerGC
     image_gc: ImageGC
     log_rotation: LogRotation
-    sources: tuple[Source, ...]
+    sources: list[Source]
+    """Those that run; shared with who asks how they are."""
     sources_ready: SourcesReady
     mux: PodMux
     loop: SyncLoop
@@ -101,6 +112,7 @@ class Parts:
     """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)
     left_running: tuple[PodUID, ...] = ()
+    _running: RunningSources | None = None
     """Pods that did not stop in time when the agent ended."""
 
     @asynccontextmanager
@@ -139,11 +151,30 @@ class Parts:
                     await ring.start(service.run)
                 if self.cluster is not None:
                     await self.cluster.start(telling)
-            async with running_sources(self.sources, self.mux.publish, self.journal):
+            async with running_sources(self.sources, self.mux.publish, self.journal) as running:
+                self._running = running
                 yield
-            if self.config.stop_pods_on_exit:
+                self._running = None
+            if self.settings.current.stop_pods_on_exit:
                 await self._stop_pods()
             ring.cancel_scope.cancel()
+
+    async def replace_source(self, name: str, source: Source | None) -> None:
+        """Let another source of pods take the place of one, or of none.
+
+        What the old one gave stays wanted until the new one has spoken; without a new one it is
+        not wanted any more.
+        """
+        assert self._running is not None
+        await self._running.end(name)
+        self.sources[:] = [other for other in self.sources if other.name != name]
+        if source is None:
+            await self.mux.publish(Snapshot(name, ()))
+            return
+        self.sources.append(source)
+        self.mux.storage.forget(name)
+        self.sources_ready.forget(name)
+        self._running.start(source)
 
     def dispose(self) -> None:
         """Close the channels; what still lies in them is gone."""
@@ -152,7 +183,7 @@ class Parts:
         self.dead.channel.dispose()
 
     async def _stop_pods(self) -> None:
-        timeout = self.config.stop_pods_timeout
+        timeout = self.settings.current.stop_pods_timeout
         log.info("stopping_pods", timeout=timeout)
         # A pod with a longer grace period is cut short in time to be killed within the timeout.
         grace = max(1, int(timeout * _SHARE_FOR_GRACE))

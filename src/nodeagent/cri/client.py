@@ -66,15 +66,19 @@ class CRIClient(RuntimeClient, StatsClient, ImageClient):
         if self.image_endpoint != endpoint:
             image_channel = RpcChannel(socket_path(self.image_endpoint))
         self._channels = {channel, image_channel}
-        RuntimeClient.__init__(
-            self, Caller(channel, "runtime.v1.RuntimeService", metrics, request_timeout)
-        )
+        runtime = Caller(channel, "runtime.v1.RuntimeService", metrics, request_timeout)
+        images = Caller(image_channel, "runtime.v1.ImageService", metrics, request_timeout)
         self._containerd = Caller(
             channel, "containerd.services.events.v1.Events", metrics, request_timeout
         )
-        ImageClient.__init__(
-            self, Caller(image_channel, "runtime.v1.ImageService", metrics, request_timeout)
-        )
+        self._callers = (runtime, images, self._containerd)
+        RuntimeClient.__init__(self, runtime)
+        ImageClient.__init__(self, images)
+
+    def change_timeout(self, seconds: float) -> None:
+        """Give ordinary calls so many seconds from now on."""
+        for caller in self._callers:
+            caller.request_timeout = seconds
 
     async def __aenter__(self) -> Self:
         return self

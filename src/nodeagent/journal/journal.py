@@ -121,6 +121,12 @@ class Journal:
         """Take ages from another monotonic clock from now on, such as that of an event loop."""
         self._monotonic = monotonic
 
+    def resize(self, size: int) -> None:
+        """Keep so many records from now on; the newest stay."""
+        if size != self._size:
+            self._ring = deque(self._ring, maxlen=size)
+            self._size = size
+
     def record(
         self,
         component: str,

@@ -65,12 +65,14 @@ class Connection:
         keeper: the credentials.
         certificates: looks after the client certificate; None when nobody asked for that.
         clock: tells whether a certificate is good now.
+        reconfigure: makes other limits count from now on; never blocks.
     """
 
     clients: KubeClients
     keeper: AccessKeeper
     certificates: ClientCertificates | None
     clock: Clock
+    reconfigure: Callable[[ClientSettings], None] = lambda _settings: None
 
     @property
     def server(self) -> str:
@@ -159,11 +161,20 @@ async def open_connection(
 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(_running(keeper, metrics, proxy_for))
+        requests = Throttle(settings.qps, settings.burst)
+        events = Throttle(settings.event_qps, settings.event_burst)
+        heartbeat = client(None, settings.heartbeat_timeout)
         clients = KubeClients(
-            main=client(Throttle(settings.qps, settings.burst), settings.timeout),
-            events=client(Throttle(settings.event_qps, settings.event_burst), settings.timeout),
-            heartbeat=client(None, settings.heartbeat_timeout),
+            main=client(requests, settings.timeout),
+            events=client(events, settings.timeout),
+            heartbeat=heartbeat,
         )
+
+        def reconfigure(new: ClientSettings) -> None:
+            requests.change(new.qps, new.burst)
+            events.change(new.event_qps, new.event_burst)
+            heartbeat.change_timeout(new.heartbeat_timeout)
+
         manager = None
         if certificates is not None and certificates.needed:
             manager = ClientCertificates(
@@ -176,7 +187,7 @@ async def open_connection(
             )
             tasks = await stack.enter_async_context(background())
             await tasks.start(manager.run)
-        yield Connection(clients, keeper, manager, clock)
+        yield Connection(clients, keeper, manager, clock, reconfigure)
 
 
 @asynccontextmanager

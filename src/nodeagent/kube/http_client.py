@@ -56,6 +56,10 @@ class HttpClient:
         self._throttle = throttle
         self._timeout = timeout
 
+    def change_timeout(self, seconds: float) -> None:
+        """Give requests that name no timeout so many seconds from now on."""
+        self._timeout = seconds
+
     async def get(
         self,
         path: str,

@@ -19,6 +19,12 @@ class Throttle:
         # When the bucket will be as full as it was at the beginning.
         self._full_at = float("-inf")
 
+    def change(self, qps: float, burst: int) -> None:
+        """Let so many through from now on; who waits already has its turn as it was."""
+        self._period = 1.0 / qps if qps > 0 else 0.0
+        self._slack = self._period * (max(burst, 1) - 1)
+        self._full_at = min(self._full_at, anyio.current_time() + self._slack)
+
     async def acquire(self) -> None:
         """Take a token; waits until it is this caller's turn.
 

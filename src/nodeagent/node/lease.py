@@ -6,6 +6,7 @@ Rows and their tests: docs/behaviour/node.md, "Lease".
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import anyio
@@ -13,7 +14,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
-from nodeagent.aio import jitter
+from nodeagent.aio import Interval, jitter
 from nodeagent.api.lease import Lease
 from nodeagent.api.meta import ObjectMeta, OwnerReference
 from nodeagent.api.node import Node
@@ -62,6 +63,7 @@ class LeaseKeeper:
         self._client = client
         self._name = name
         self._duration = duration
+        self._pause = Interval(duration / 4)
         self._owner = owner
         self._clock = clock
         self._journal = journal
@@ -75,7 +77,12 @@ class LeaseKeeper:
         task_status.started()
         while True:
             await self._renew()
-            await anyio.sleep(jitter(self._duration / 4, _JITTER))
+            await self._pause.sleep(partial(jitter, factor=_JITTER))
+
+    def reconfigure(self, duration: int, timeout: float) -> None:
+        """Write another duration from the next renewal on, which comes as soon as it has to."""
+        self._duration, self._timeout = duration, timeout
+        self._pause.change(duration / 4)
 
     async def _renew(self) -> None:
         if self._lease is not None and await self._update(self._lease):

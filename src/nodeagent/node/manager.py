@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from nodeagent.aio import jitter
 from nodeagent.api.node import Node
 from nodeagent.clock import Clock
+from nodeagent.config import NodeOptions
 from nodeagent.journal import Journal
 from nodeagent.kube import ApiError, KubeClients, KubeError, paths
 from nodeagent.log import Log
@@ -111,6 +112,14 @@ class NodeManager:
             heartbeat_failed=self._heartbeat_failed,
             timeout=options.heartbeat_timeout,
         )
+
+    def reconfigure(self, options: NodeOptions) -> None:
+        """Report by other settings: at once, and from now on; never blocks."""
+        self._gatherer.options = options
+        self._period = options.node_status_update_frequency
+        self.reporter.reconfigure(options.node_status_report_frequency, options.heartbeat_timeout)
+        self.lease.reconfigure(options.node_lease_duration_seconds, options.heartbeat_timeout)
+        self.wake()
 
     def wake(self) -> None:
         """Do now what is done next: a condition has flipped, or the server is back."""

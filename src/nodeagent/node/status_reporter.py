@@ -59,6 +59,11 @@ class Schedule:
         self._last: float | None = None
         self._delay = 0.0
 
+    def change(self, frequency: float) -> None:
+        """Report as often as this from now on, counted from the last report."""
+        self._frequency = frequency
+        self._delay = min(self._delay, frequency / 2)
+
     def due(self, changed: bool, now: float) -> bool:
         """Whether a report has to be made now."""
         return changed or self._last is None or now - self._last >= self._frequency + self._delay
@@ -114,6 +119,11 @@ class StatusReporter:
         self._says = Announcer(gatherer.name, events)
         self._trouble = ""
         self._untold: tuple[str, ...] = ()
+
+    def reconfigure(self, frequency: float, timeout: float) -> None:
+        """Report an unchanged state as often as this, within so many seconds."""
+        self._schedule.change(frequency)
+        self._timeout = timeout
 
     def created(self, node: Node) -> None:
         """The Node was made just now, with its status."""

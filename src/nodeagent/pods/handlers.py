@@ -62,7 +62,7 @@ class HandlerHooks:
         record: event recorder.
         probes: where readiness and startup results are noted.
         past_deadline: has a pod run longer than its active deadline allows?
-        dead_kept: dead containers of each name that are left to the container GC.
+        dead_kept: gives the dead containers of each name that are left to the container GC.
         qos_class: quality-of-service class of a spec.
         status_wanted: the API's pod that shows a status has come, has changed or may go.
     """
@@ -73,7 +73,7 @@ class HandlerHooks:
     record: EventRecorder | None = None
     probes: ProbeResultSink | None = None
     past_deadline: Callable[[Pod], bool] | None = None
-    dead_kept: int = KEPT
+    dead_kept: Callable[[], int] = lambda: KEPT
     qos_class: Callable[[Pod], str] = lambda _pod: ""
     status_wanted: Callable[[PodUID], None] = lambda _uid: None
 
@@ -335,7 +335,7 @@ class PodHandlers:
 
     def _remove_dead(self, uid: PodUID, container_id: str = "", *, everything: bool) -> None:
         status = self._cache.get(uid)
-        kept = self._hooks.dead_kept
+        kept = self._hooks.dead_kept()
         for dead in containers_to_remove(status, container_id, everything=everything, kept=kept):
             if not self._hooks.remove_dead(uid, dead):
                 log.debug("dead_container_left", uid=uid, container=dead)

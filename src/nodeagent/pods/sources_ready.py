@@ -27,6 +27,10 @@ class SourcesReady:
         """One update of this source was handled."""
         self._handled.add(source)
 
+    def forget(self, source: str) -> None:
+        """The source begins anew: it is not ready until it has spoken again."""
+        self._handled.discard(source)
+
     def spoken(self, source: str) -> bool:
         """Whether this source has given a snapshot, though not all of it may be handled yet."""
         return source in self._merged()

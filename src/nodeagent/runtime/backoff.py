@@ -39,6 +39,12 @@ class BackOff:
         self._memory = memory
         self._entries: dict[str, _Entry] = {}
 
+    def reconfigure(self, initial: float, cap: float) -> None:
+        """Wait for other times from now on; delays that are longer are cut."""
+        self._initial, self._cap = min(initial, cap), cap
+        for entry in self._entries.values():
+            entry.delay = min(entry.delay, cap)
+
     def _live(self, key: str, since: float) -> _Entry | None:
         entry = self._entries.get(key)
         if entry is None or since - entry.updated > self._memory:
@@ -130,6 +136,10 @@ class CrashBackOff:
         self._seen: dict[str, dict[str, float]] = {}
         self._kept: dict[str, dict[str, float]] = {}
         self._keys: dict[str, set[str]] = {}
+
+    def reconfigure(self, initial: float, cap: float) -> None:
+        """See :meth:`BackOff.reconfigure`."""
+        self._back_off.reconfigure(initial, cap)
 
     def observe(self, status: PodRuntimeStatus, now: float) -> bool:
         """Note the exits of a pod's containers, and forget those of removed ones.

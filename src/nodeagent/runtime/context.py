@@ -38,9 +38,12 @@ def nobody_cares() -> None:
     """Nothing that changes has to be saved soon."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RuntimeContext:
-    """The runtime, how pods are made, and who is told about it."""
+    """The runtime, how pods are made, and who is told about it.
+
+    Only ``settings`` is ever replaced; read it when it is used.
+    """
 
     runtime: ContainerRuntime
     settings: RuntimeSettings

@@ -152,9 +152,24 @@ class CredentialProviders:
         run: RunPlugin = run_program,
     ) -> None:
         self._tokens = tokens or NoTokens()
-        self._plugins = [_Plugin(s, journal, metrics, run) for s in config.providers]
+        self._journal, self._run = journal, run
+        self._metrics = metrics
+        self._config = ProvidersConfig()
+        self._plugins: list[_Plugin] = []
+        self.reconfigure(config)
+
+    def reconfigure(self, config: ProvidersConfig) -> None:
+        """Have other plugins from now on; what those of before have answered is forgotten."""
+        if config == self._config:
+            return
+        self._config = config
+        self._plugins = [
+            _Plugin(settings, self._journal, self._metrics, self._run)
+            for settings in config.providers
+        ]
+        self._metrics.config.clear()
         if config.hash:
-            metrics.config.labels(config.hash).set(1)
+            self._metrics.config.labels(config.hash).set(1)
 
     async def lookup(self, pod: Pod, image: str) -> list[ProviderLogin]:
         """The logins for an image, in the order of the plugins.

@@ -94,7 +94,7 @@ class ImageCredentials:
         self._events = events
         self._secrets = secrets or NoSecrets()
         self._config_dirs = tuple(config_dirs)
-        self._providers = providers
+        self.providers = providers
 
     async def of_pod(self, pod: Pod) -> PodLogins:
         """The pod's pull secrets; those that cannot be had or read are told in an event."""
@@ -126,9 +126,9 @@ class ImageCredentials:
 
     async def accounts(self, pod: Pod, image: str) -> list[Owner]:
         """The service accounts for which plugins would give logins for an image."""
-        if self._providers is None:
+        if self.providers is None:
             return []
-        found = await self._providers.accounts(pod, image)
+        found = await self.providers.accounts(pod, image)
         return [Owner(account.uid, account.namespace, account.name) for account in found]
 
     async def candidates(self, pod: Pod, logins: PodLogins, image: str) -> list[Credential]:
@@ -136,8 +136,8 @@ class ImageCredentials:
         found = self.from_secrets(logins, image)
         ring = await to_thread.run_sync(node_keyring, self._config_dirs)
         found += [Credential(login) for login in ring.lookup(image)]
-        if self._providers is not None:
-            for given in await self._providers.lookup(pod, image):
+        if self.providers is not None:
+            for given in await self.providers.lookup(pod, image):
                 account = given.account
                 owner = Owner(account.uid, account.namespace, account.name) if account else None
                 found.append(Credential(given.login, account=owner))

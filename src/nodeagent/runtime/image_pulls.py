@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,13 +90,20 @@ class PullQueue:
     _notes: dict[tuple[PodUID, str], str] = field(default_factory=dict)
     _spans: dict[PodUID, tuple[datetime, datetime]] = field(default_factory=dict)
     _tokens: TokenBucket = field(init=False)
-    _limiter: PatientLimiter | None = field(init=False)
+    _limiter: PatientLimiter = field(init=False)
 
     def __post_init__(self) -> None:
         settings = self.settings
         self._tokens = TokenBucket(settings.pull_qps, settings.pull_burst)
-        parallel = 1 if settings.serialize_pulls else settings.max_parallel_pulls
-        self._limiter = PatientLimiter(parallel, settings.pull_patience) if parallel else None
+        self._limiter = PatientLimiter(_parallel(settings), settings.pull_patience)
+
+    def reconfigure(self, settings: ImageSettings) -> None:
+        """Pull by other settings from now on; pulls that wait begin when there is room."""
+        before, self.settings = self.settings, settings
+        limits = (settings.pull_qps, settings.pull_burst)
+        if limits != (before.pull_qps, before.pull_burst):
+            self._tokens = TokenBucket(*limits)
+        self._limiter.resize(_parallel(settings))
 
     def note(self, uid: PodUID, container: str) -> str:
         """What a container waits for when its image is taking long; "" when it is not."""
@@ -141,9 +149,6 @@ class PullQueue:
         return PullTimes(ended - began, ended - mine.asked)
 
     async def _in_turn(self, mine: _Pull, pull: Callable[[], Awaitable[None]]) -> None:
-        if self._limiter is None:
-            await self._pull(mine, pull)
-            return
         async with self._limiter.slot():
             await self._pull(mine, pull)
 
@@ -254,6 +259,11 @@ class PullQueue:
             image=mine.image,
             **facts,
         )
+
+
+def _parallel(settings: ImageSettings) -> float:
+    """How many pulls may run side by side."""
+    return 1 if settings.serialize_pulls else settings.max_parallel_pulls or math.inf
 
 
 def _stamp(moment: datetime) -> str:

@@ -49,6 +49,14 @@ def read_credential_files(config: AgentConfig) -> CredentialFiles:
     return CredentialFiles(providers, node_config_dirs(Path(config.root_dir).absolute()))
 
 
+def verification_policy(config: AgentConfig) -> VerificationPolicy:
+    """Which images that are there need no right."""
+    return VerificationPolicy(
+        config.image_pull_credentials_verification_policy,
+        config.preloaded_images_verification_allowlist,
+    )
+
+
 def make_image_access(
     config: AgentConfig,
     files: CredentialFiles,
@@ -74,21 +82,16 @@ def make_image_access(
         secrets: gives pull secrets; None for a node that has none.
         tokens: gives tokens of service accounts; None for a node that has none.
     """
+    providers = CredentialProviders(
+        files.providers, journal=journal, metrics=ProviderMetrics(registry), tokens=tokens
+    )
     credentials = ImageCredentials(
-        events,
-        secrets=secrets,
-        config_dirs=files.config_dirs,
-        providers=CredentialProviders(
-            files.providers, journal=journal, metrics=ProviderMetrics(registry), tokens=tokens
-        ),
+        events, secrets=secrets, config_dirs=files.config_dirs, providers=providers
     )
     records = PullRecords(
         directory=Path(config.root_dir).absolute() / "image_manager",
         images=images,
-        policy=VerificationPolicy(
-            config.image_pull_credentials_verification_policy,
-            config.preloaded_images_verification_allowlist,
-        ),
+        policy=verification_policy(config),
         clock=clock,
         metrics=RecordMetrics(registry),
     )

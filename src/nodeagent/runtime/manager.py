@@ -144,6 +144,21 @@ class RuntimeManager:
         await self._sandboxes.check_resolver()
         await self._pre_stops.run(task_status=task_status)
 
+    def reconfigure(self, settings: RuntimeSettings) -> None:
+        """Make pods and pull images by other settings from now on; never blocks.
+
+        Directories and the bounds on what is made side by side stay as they were.
+        """
+        self._context.settings = settings
+        self._context.userns.resize(settings.max_pods)
+        self._back_off.reconfigure(settings.back_off_initial, settings.back_off_cap)
+        self._images.pulls.reconfigure(settings.images)
+
+    @property
+    def settings(self) -> RuntimeSettings:
+        """How pods are made now."""
+        return self._context.settings
+
     async def sync_pod(
         self,
         pod: Pod,

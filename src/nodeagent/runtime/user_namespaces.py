@@ -54,6 +54,10 @@ class UserNamespaces:
         self._lock = anyio.Lock()
         self._loaded = False
 
+    def resize(self, count: int) -> None:
+        """Have so many ranges from now on; those that are given stay."""
+        self._count = count
+
     async def of(self, pod: Pod) -> v1.UserNamespace | None:
         """The pod's namespace; None when it has the host's users.
 

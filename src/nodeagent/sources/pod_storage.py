@@ -70,6 +70,10 @@ class PodStorage:
             self._journal.record("config", "FailedValidation", meta.uid, text)
         self._reported[source] = uids
 
+    def forget(self, source: str) -> None:
+        """The source begins anew: its pods stay until it has spoken again."""
+        self._heard.discard(source)
+
     def pods(self, source: str) -> Mapping[PodUID, Pod]:
         """The pods of one source."""
         return self._pods.get(source, {})

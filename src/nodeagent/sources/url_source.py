@@ -9,10 +9,10 @@ import hashlib
 from functools import partial
 from typing import Final
 
-import anyio
 from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
 
+from nodeagent.aio import Interval
 from nodeagent.api.documents import decode_manifest
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -65,7 +65,7 @@ class UrlSource:
     ) -> None:
         self._fetcher = fetcher
         self._origin = origin
-        self._period = period
+        self._period = Interval(period)
         self._metrics = metrics
         self._keeper = Keeper(
             self.name,
@@ -106,7 +106,11 @@ class UrlSource:
         task_status.started()
         while True:
             await self.look(publish)
-            await anyio.sleep(self._period)
+            await self._period.sleep()
+
+    def reconfigure(self, period: float) -> None:
+        """Ask so often from now on; never blocks."""
+        self._period.change(period)
 
     async def look(self, publish: Publish) -> None:
         """Ask once; publish a snapshot unless it equals the last one."""

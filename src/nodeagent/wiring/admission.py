@@ -25,7 +25,9 @@ _PATIENCE = 10.0
 
 
 def admission_rules(
-    host: HostFacts, settings: RuntimeSettings, features: Callable[[], RuntimeFeatures]
+    host: HostFacts,
+    settings: Callable[[], RuntimeSettings],
+    features: Callable[[], RuntimeFeatures],
 ) -> Rules:
     """What is the same for all pods."""
 
@@ -46,11 +48,11 @@ def admission_rules(
     )
 
 
-def sysctls(host: HostFacts, settings: RuntimeSettings) -> Check:
+def sysctls(host: HostFacts, settings: Callable[[], RuntimeSettings]) -> Check:
     """The rule about kernel parameters."""
 
     def check(pod: Pod) -> Rejection | None:
-        trouble = forbidden_sysctl(pod, host.kernel, settings.allowed_sysctls)
+        trouble = forbidden_sysctl(pod, host.kernel, settings().allowed_sysctls)
         return Rejection("SysctlForbidden", trouble) if trouble else None
 
     return check

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from nodeagent.config import AgentConfig
 from nodeagent.parts import Parts
+from nodeagent.runtime.credential_config import ProvidersConfig
 from nodeagent.runtime.garbage_wiring import gc_policy, image_gc_policy, rotation_policy
+from nodeagent.runtime.image_wiring import verification_policy
+from nodeagent.runtime.images import ImageAccess
+from nodeagent.sources import UrlSource
 from nodeagent.wiring.settings import health_limit, pleg_settings
 
 
 def apply_settings(parts: Parts, config: AgentConfig) -> None:
-    """Let every part go by these settings from now on. Never waits, never fails.
+    """Let the parts go by these settings from now on. Never waits, never fails.
 
     All of them are told, also those whose settings have not changed.
     """
-    parts.config = config
     parts.pleg.reconfigure(pleg_settings(config))
     parts.workers.reconfigure(config.sync_frequency)
     parts.loop.reconfigure(
@@ -22,3 +25,19 @@ def apply_settings(parts: Parts, config: AgentConfig) -> None:
     parts.gc.reconfigure(gc_policy(config))
     parts.image_gc.reconfigure(image_gc_policy(config))
     parts.log_rotation.reconfigure(rotation_policy(config))
+    parts.journal.resize(config.journal_size)
+    for source in parts.sources:
+        if isinstance(source, UrlSource):
+            source.reconfigure(config.http_check_frequency)
+
+
+def set_providers(access: ImageAccess, providers: ProvidersConfig) -> None:
+    """Ask these plugins for logins from now on."""
+    if access.credentials is not None and access.credentials.providers is not None:
+        access.credentials.providers.reconfigure(providers)
+
+
+def access_policy(access: ImageAccess, config: AgentConfig) -> None:
+    """Ask for the rights that these settings want, before an image that is there is used."""
+    if access.records is not None:
+        access.records.policy = verification_policy(config)

@@ -19,6 +19,7 @@ from nodeagent.cleanup import CleanUp
 from nodeagent.clock import Clock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
+from nodeagent.config.reload import LiveSettings
 from nodeagent.config.report import ConfigReport
 from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.cri.pods import PodLister
@@ -77,6 +78,7 @@ from nodeagent.wiring.eviction import make_eviction
 from nodeagent.wiring.health import health_checks
 from nodeagent.wiring.node import NodeSide, local_node, node_services
 from nodeagent.wiring.objects import make_objects, waking
+from nodeagent.wiring.reconfigure import access_policy, apply_settings, set_providers
 from nodeagent.wiring.server import ServerSide, api_opener
 from nodeagent.wiring.settings import health_limit, pleg_settings, runtime_settings
 from nodeagent.wiring.stats import log_places, make_stats
@@ -101,8 +103,10 @@ def build_parts(
     machine: MachineInfo | None = None,
     standalone: StandaloneObjects | None = None,
     report: ConfigReport | None = None,
+    live: LiveSettings | None = None,
 ) -> Parts:
     """Build and wire the parts; nothing runs yet."""
+    live = live or LiveSettings(config)
     root = Path(config.root_dir).absolute()
     channels = SyncChannels()
     ChannelMetrics(channels.all(), registry)
@@ -269,8 +273,10 @@ def build_parts(
     runtime_state.on_ready = workers.runtime_returned
     referred.store.subscribe(waking(referred.store, manager, queue))
     storage = PodStorage(clock, journal)
-    names = frozenset(source.name for source in sources)
-    ready = SourcesReady(lambda: names, lambda: storage.seen_sources)
+    running = list(sources)
+    ready = SourcesReady(
+        lambda: frozenset(source.name for source in running), lambda: storage.seen_sources
+    )
     garbage = Node(
         runtime=runtime,
         images=images,
@@ -325,7 +331,7 @@ def build_parts(
         return past_deadline(pod, statuses.active_for(PodUID(pod.metadata.uid)))
 
     desk = AdmissionDesk(
-        admission_rules(host, settings, lambda: runtime_state.features),
+        admission_rules(host, lambda: runtime_manager.settings, lambda: runtime_state.features),
         node=lookup.any_node,
         ask=ask_for_node(link, config.effective_node_name, lookup),
         runs_here=runs_here(cache),
@@ -348,7 +354,7 @@ def build_parts(
             record=events,
             probes=statuses,
             past_deadline=deadline_passed,
-            dead_kept=max(config.maximum_dead_containers_per_container, 1),
+            dead_kept=lambda: max(live.current.maximum_dead_containers_per_container, 1),
             qos_class=lambda pod: compute_qos(pod).value,
             status_wanted=telling.status,
         ),
@@ -393,7 +399,7 @@ def build_parts(
     )
     report = report or ConfigReport()
     checks = health_checks(
-        loop, pleg, workers, runtime_state, ready, names, sources, checkpoint, report, cluster
+        loop, pleg, workers, runtime_state, ready, running, checkpoint, report, cluster
     )
     http = HttpMetrics(registry)
     stats = make_stats(
@@ -431,6 +437,8 @@ def build_parts(
         stats=stats,
         http=http,
         config=config,
+        settings=live,
+        report=report,
         manager=manager,
         statuses=statuses,
         cache=cache,
@@ -443,8 +451,20 @@ def build_parts(
         checkpoint=runtime_manager.checkpoint_container,
         list_pods=partial(_runtime_pods, lister),
     )
-    return Parts(
+
+    def reconfigure(new: AgentConfig) -> None:
+        runtime_manager.reconfigure(runtime_settings(new, root, node_address))
+        access_policy(access, new)
+        lookup.set_local(local_node(replace(node_side, config=new)))
+        if cluster is not None:
+            cluster.node.reconfigure(new)
+        if link is not None:
+            link.reconfigure(new)
+
+    live.subscribe(reconfigure)
+    parts = Parts(
         config=config,
+        settings=live,
         channels=channels,
         manager=manager,
         statuses=statuses,
@@ -460,10 +480,12 @@ def build_parts(
         probes=probes,
         dead=dead,
         gc=gc,
+        client=runtime,
+        set_providers=partial(set_providers, access),
         node_event=events.node_event,
         image_gc=make_image_gc(config, garbage, access),
         log_rotation=make_log_rotation(config, runtime, journal, clock),
-        sources=tuple(sources),
+        sources=running,
         sources_ready=ready,
         mux=PodMux(storage, channels.config),
         loop=loop,
@@ -479,6 +501,8 @@ def build_parts(
         http=http,
         open_api=api_opener(server_side, link),
     )
+    live.subscribe(partial(apply_settings, parts))
+    return parts
 
 
 async def _runtime_pods(lister: PodLister) -> list[RuntimePod]:

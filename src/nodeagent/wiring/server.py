@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
@@ -20,6 +21,8 @@ from nodeagent.clock import Clock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
 from nodeagent.config.effective import effective_configuration, effective_flags
+from nodeagent.config.reload import LiveSettings
+from nodeagent.config.report import ConfigReport
 from nodeagent.config.server_options import ALWAYS_ALLOW
 from nodeagent.cri import RuntimeService
 from nodeagent.errors import StartError
@@ -37,6 +40,7 @@ from nodeagent.stats import StatsCollector
 
 if TYPE_CHECKING:
     from nodeagent.kube.credentials.serving_certificates import ServingCertificates
+    from nodeagent.server.kubelet.api import KubeletApi
     from nodeagent.server.kubelet.gate import Gate
     from nodeagent.server.kubelet.listener import ApiListener
 
@@ -61,7 +65,9 @@ class ServerSide:
     """What the API shows and uses.
 
     Attributes:
-        config: settings.
+        config: settings that the agent has started with.
+        settings: those in force.
+        report: where the node stands with its configuration.
         manager: the desired pods.
         statuses: what was computed of them.
         cache: what the runtime has of them.
@@ -80,6 +86,8 @@ class ServerSide:
     """
 
     config: AgentConfig
+    settings: LiveSettings
+    report: ConfigReport
     manager: PodManager
     statuses: StatusManager
     cache: PodCache
@@ -170,7 +178,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
     pods = NodePods(side)
     node_handlers = NodeHandlers(
         list_pods=side.list_pods,
-        configuration=effective_configuration(config),
+        configuration=partial(_configz, side),
         logs=config.enable_system_log_handler,
         queries=config.enable_system_log_query,
         profiling=config.enable_profiling_handler,
@@ -180,9 +188,9 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         runtime=side.runtime,
         watch=watch,
         clock=side.clock,
-        limits=StreamLimits(
-            idle=config.streaming_connection_idle_timeout,
-            lifetime=config.streaming_connection_lifetime,
+        limits=lambda: StreamLimits(
+            idle=side.settings.current.streaming_connection_idle_timeout,
+            lifetime=side.settings.current.streaming_connection_lifetime,
         ),
     )
     node = config.effective_node_name
@@ -195,7 +203,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         clock=side.clock,
         started=side.clock.now(),
         paths=lambda: api.paths,
-        flags=effective_flags(config),
+        flags=lambda: effective_flags(side.settings.current),
         debug_flags=config.enable_debug_flags_handler,
     )
     parts = (
@@ -212,6 +220,7 @@ async def _open(side: ServerSide, link: ClusterLink | None, stack: AsyncExitStac
         debugging=config.enable_debugging_handlers,
         metrics=side.http,
     )
+    side.settings.subscribe(partial(_switch, api))
     tasks = await stack.enter_async_context(background())
     await tasks.start(watch.run)
     certificates = _certificates(side, link)
@@ -267,6 +276,26 @@ def _certificates(side: ServerSide, link: ClusterLink | None) -> ServingCertific
     )
 
 
+def _configz(side: ServerSide) -> dict[str, Any]:
+    """The configuration in force, and where the node stands with it."""
+    return {
+        "kubeletconfig": effective_configuration(side.settings.current),
+        "nodeagentconfig": side.report.shown(anyio.current_time()),
+    }
+
+
+def _switch(api: KubeletApi, config: AgentConfig) -> None:
+    """Switch parts of the API on and off."""
+    api.debugging = config.enable_debugging_handlers
+    profiling = "" if config.enable_profiling_handler else "profiling"
+    api.off |= {
+        "logs": "" if config.enable_system_log_handler else "logs",
+        "debug/tasks": profiling,
+        "debug/pprof": profiling,
+        "debug/flags": "" if config.enable_debug_flags_handler else "flags",
+    }
+
+
 def _tell_of_certificate(
     side: ServerSide, listener: ApiListener, certificates: ServingCertificates | None
 ) -> None:
@@ -301,7 +330,13 @@ def _gate(side: ServerSide, link: ClusterLink | None) -> Gate:
     tokens: Tokens | None = None
     rights: Rights
     if config.authentication_token_webhook and link is not None:
-        tokens = TokenReviews(link.clients.main, config.authentication_token_webhook_cache_ttl)
+        ttl = config.authentication_token_webhook_cache_ttl
+        tokens = reviews = TokenReviews(link.clients.main, ttl)
+
+        def keep(config: AgentConfig) -> None:
+            reviews.ttl = config.authentication_token_webhook_cache_ttl
+
+        side.settings.subscribe(keep)
     if tokens is None and not str(config.client_ca_file) and not config.anonymous_auth:
         raise StartError(_NOBODY)
     if config.authorization_mode == ALWAYS_ALLOW:
@@ -309,12 +344,18 @@ def _gate(side: ServerSide, link: ClusterLink | None) -> Gate:
     elif link is None:
         raise StartError(_NO_CLIENT)
     else:
-        rights = AccessReviews(
+        rights = access = AccessReviews(
             link.clients.main,
             config.effective_node_name,
             yes=config.authorization_webhook_cache_authorized_ttl,
             no=config.authorization_webhook_cache_unauthorized_ttl,
         )
+
+        def judge(config: AgentConfig) -> None:
+            access.yes = config.authorization_webhook_cache_authorized_ttl
+            access.no = config.authorization_webhook_cache_unauthorized_ttl
+
+        side.settings.subscribe(judge)
     return Gate(tokens, rights, anonymous=config.anonymous_auth, expired=partial(has_ended, clock))
 
 

@@ -100,7 +100,7 @@ class Desk:
             record=self.rig._record,
             probes=self.probes,
             past_deadline=lambda pod: pod.metadata.uid in self.overdue,
-            dead_kept=self.kept,
+            dead_kept=lambda: self.kept,
             qos_class=lambda _pod: "Burstable",
             status_wanted=self.shown.append,
         )

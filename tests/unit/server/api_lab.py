@@ -290,11 +290,11 @@ async def api_lab(
         runtime=cast(RuntimeService, runtime),
         watch=watch,
         clock=clock,
-        limits=limits or StreamLimits(),
+        limits=lambda: limits or StreamLimits(),
     )
     node = NodeHandlers(
         list_pods=running,
-        configuration={"port": 10250},
+        configuration=lambda: {"kubeletconfig": {"port": 10250}},
         log_dir=tmp_path / "var-log",
         logs=logs,
         queries=bool(journal),
@@ -316,7 +316,7 @@ async def api_lab(
             clock=clock,
             started=clock.now(),
             paths=lambda: api.paths,
-            flags={"port": "10250"},
+            flags=lambda: {"port": "10250"},
             debug_flags=logs,
         )
         checkpoints = CheckpointHandler(table, runtime.checkpoint)

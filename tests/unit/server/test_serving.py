@@ -26,6 +26,8 @@ from nodeagent.clock import SystemClock
 from nodeagent.cluster import ClusterLink
 from nodeagent.config import AgentConfig
 from nodeagent.config.effective import effective_configuration
+from nodeagent.config.reload import LiveSettings
+from nodeagent.config.report import ConfigReport
 from nodeagent.cri import RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.journal import Journal
@@ -125,6 +127,8 @@ def side(tmp_path: Path, **settings: Any) -> ServerSide:
     config = AgentConfig(root_dir=tmp_path, node_name="n1", **settings)
     return ServerSide(
         config=config,
+        settings=LiveSettings(config),
+        report=ConfigReport(),
         manager=PodManager(),
         statuses=cast(StatusManager, None),
         cache=PodCache(),

@@ -87,7 +87,10 @@ class KubeletApi:
         self._gate = gate
         self._apps = apps
         self._routes = {route.name: route for route in routes}
-        self._debugging = debugging
+        self.debugging = debugging
+        """Whether the debugging handlers are switched on."""
+        self.off = {route.name: route.off for route in routes}
+        """What is said of the routes that are switched off by themselves, by their names."""
         self._scopes: set[anyio.CancelScope] = set()
 
     @property
@@ -159,13 +162,13 @@ class KubeletApi:
             second, _, rest = rest.partition("/")
             first = f"debug/{second}"
         route = self._routes.get(first)
-        if not self._debugging and (route is None or route.debug):
-            off = first in _SAID_TO_BE_OFF
-            return Response(405, b"Debug endpoints are disabled.\n") if off else _nothing()
+        if not self.debugging and (route is None or route.debug):
+            said = first in _SAID_TO_BE_OFF
+            return Response(405, b"Debug endpoints are disabled.\n") if said else _nothing()
         if route is None:
             return _nothing()
-        if route.off:
-            return Response(405, f"{route.off} endpoint is disabled.\n".encode())
+        if off := self.off[route.name]:
+            return Response(405, f"{off} endpoint is disabled.\n".encode())
         steps = tuple(rest.split("/")) if rest else ()
         if route.steps is not None and len(steps) not in route.steps:
             return _nothing()

@@ -64,14 +64,14 @@ class DebugHandlers:
         runtime: the container runtime.
         watch: tells when logs change.
         clock: wall time, for the age of log lines.
-        limits: of streams.
+        limits: gives those of streams.
     """
 
     pods: Pods
     runtime: RuntimeService
     watch: LogWatch
     clock: Clock
-    limits: StreamLimits
+    limits: Callable[[], StreamLimits]
 
     def routes(self) -> list[Route]:
         """What is answered here."""
@@ -259,7 +259,7 @@ class DebugHandlers:
         if agreed is None:
             async with upgrade(target.url, request.method, headers) as answer:
                 if not isinstance(answer, Declined):
-                    return await exchange.hand_over(answer, self.limits)
+                    return await exchange.hand_over(answer, self.limits())
             declined = answer
             agreed = to_translate(request, target.wish, declined.status)
             if agreed is None:
@@ -271,7 +271,7 @@ class DebugHandlers:
         async with upgrade(target.url, "POST", headers) as answer:
             if isinstance(answer, Declined):
                 return _quoted(declined or answer)
-            return await exchange.translate(answer, agreed, target.wish, self.limits)
+            return await exchange.translate(answer, agreed, target.wish, self.limits())
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         return self.pods.find(namespace, name)

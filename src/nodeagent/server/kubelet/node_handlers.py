@@ -37,7 +37,7 @@ class NodeHandlers:
 
     Attributes:
         list_pods: asks the runtime for its pods.
-        configuration: the one in force, by the names of the configuration API.
+        configuration: gives what ``/configz`` shows.
         log_dir: whose files are shown.
         logs: whether they are.
         queries: whether logs of services are shown to those who ask for them by name.
@@ -46,7 +46,7 @@ class NodeHandlers:
     """
 
     list_pods: Callable[[], Awaitable[Sequence[RuntimePod]]]
-    configuration: Mapping[str, Any]
+    configuration: Callable[[], Mapping[str, Any]]
     log_dir: Path = Path("/var/log")
     logs: bool = True
     queries: bool = False
@@ -73,7 +73,7 @@ class NodeHandlers:
 
     async def configz(self, _exchange: Exchange, _steps: Sequence[str]) -> Answer:
         """The configuration in force."""
-        return _json({"kubeletconfig": self.configuration})
+        return _json(self.configuration())
 
     async def tasks(self, _exchange: Exchange, _steps: Sequence[str]) -> Answer:
         """Each task, and where it waits: the innermost place last."""

@@ -39,14 +39,14 @@ class Pages:
         clock: wall time.
         started: when the agent started.
         paths: what is answered.
-        flags: values of the settings by the names of their flags; nothing secret.
+        flags: gives the values of the settings by the names of their flags; nothing secret.
         debug_flags: whether the level of the log may be changed.
     """
 
     clock: Clock
     started: datetime
     paths: Callable[[], Sequence[str]]
-    flags: Mapping[str, str]
+    flags: Callable[[], Mapping[str, str]]
     debug_flags: bool = True
 
     def routes(self) -> list[Route]:
@@ -80,8 +80,9 @@ class Pages:
 
     async def flagz(self, exchange: Exchange, _steps: Sequence[str]) -> Answer:
         """The settings in force, each under the name of its flag."""
-        lines = [f"{name}={value}" for name, value in sorted(self.flags.items())]
-        return _page(exchange, "Flagz", f"{_NAME} flags", lines, {"flags": dict(self.flags)})
+        flags = self.flags()
+        lines = [f"{name}={value}" for name, value in sorted(flags.items())]
+        return _page(exchange, "Flagz", f"{_NAME} flags", lines, {"flags": dict(flags)})
 
     async def level(self, exchange: Exchange, steps: Sequence[str]) -> Answer:
         """Change how much is logged."""

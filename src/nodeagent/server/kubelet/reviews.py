@@ -148,7 +148,8 @@ class TokenReviews:
 
     def __init__(self, client: KubeClient, ttl: float, limits: PeerLimits | None = None) -> None:
         self._client = client
-        self._cache: AnswerCache[User | None] = AnswerCache(lambda _user: ttl)
+        self.ttl = ttl
+        self._cache: AnswerCache[User | None] = AnswerCache(lambda _user: self.ttl)
         self._limits = limits or PeerLimits()
         # A client whose questions hang leaves room for others.
         self._open = PeerCounts(MOST_OPEN // 2)
@@ -212,7 +213,8 @@ class AccessReviews:
     def __init__(self, client: KubeClient, node: str, *, yes: float, no: float) -> None:
         self._client = client
         self._node = node
-        self._cache: AnswerCache[bool] = AnswerCache(lambda allowed: yes if allowed else no)
+        self.yes, self.no = yes, no
+        self._cache: AnswerCache[bool] = AnswerCache(lambda ok: self.yes if ok else self.no)
 
     async def allowed(self, user: User, verb: str, subresource: str) -> bool:
         """Whether they may.
