@@ -43,7 +43,8 @@ def foresee(
         name=config.effective_node_name, options=config, machine=machine, features=ALL_FEATURES
     )
     node = initial_node(facts, (clock or SystemClock()).now()).node
-    rules = admission_rules(host, runtime_settings(config, root, ""), lambda: ALL_FEATURES)
+    settings = runtime_settings(config, root, "")
+    rules = admission_rules(host, lambda: settings, lambda: ALL_FEATURES)
     admitted: list[Pod] = []
     for pod in pods:
         case = Case(pod=pod, others=tuple(admitted), node=node, node_is_fresh=True)
