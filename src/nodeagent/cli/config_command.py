@@ -16,6 +16,8 @@ from nodeagent.config.effective import as_object
 from nodeagent.config.kubelet_fields import ACTS, FIELDS, NOTHING, Field
 from nodeagent.config.kubelet_file import LoadedFile
 from nodeagent.config.kubelet_flags import OTHERS, field_of_flag, is_deprecated
+from nodeagent.reload.last_good import LastGood
+from nodeagent.reload.loading import restored
 from nodeagent.urls import shown_url
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,12 +135,25 @@ def _flag_rows() -> Iterator[dict[str, str]]:
 @config.command()
 @_files
 @click.option("--defaults", is_flag=True, help="The defaults alone, without any file.")
-def show(config_file: str, config_dir: str, defaults: bool) -> int:
+@click.option(
+    "--last-known-good",
+    is_flag=True,
+    help="What the agent of --root-dir has found good last, whatever its files say now.",
+)
+@click.option("--root-dir", default="/var/lib/kubelet", show_default=True)
+def show(
+    config_file: str, config_dir: str, defaults: bool, last_known_good: bool, root_dir: str
+) -> int:
     """Print the whole configuration as YAML: the files, with the defaults of all other fields."""
-    if defaults and (config_file or config_dir):
-        msg = "--defaults goes without --config and --config-dir"
+    if (defaults or last_known_good) and (config_file or config_dir):
+        name = "--defaults" if defaults else "--last-known-good"
+        msg = f"{name} goes without --config and --config-dir"
         raise click.UsageError(msg)
-    loaded = None if defaults else _loaded(config_file, config_dir)
+    loaded: LoadedFile | None = None
+    if last_known_good:
+        loaded = _last_known_good(Path(root_dir))
+    elif not defaults:
+        loaded = _loaded(config_file, config_dir)
     values = _defaults() if loaded is None else loaded.effective
     click.echo(yaml.safe_dump(as_object(_shown(values)), sort_keys=False), nl=False)
     own = _own_defaults() if loaded is None else loaded.own
@@ -181,6 +196,21 @@ def _read(config_file: str, config_dir: str) -> tuple[LoadedFile | None, tuple[s
         return None, tuple(f"{error.value}: {problem}" for problem in error.problems)
     except ConfigError as error:
         return None, (f"{error.value}: {error.allowed}",)
+
+
+def _last_known_good(root: Path) -> LoadedFile:
+    """What the agent of a directory has found good last; ends the command without it."""
+    last_good = LastGood(root)
+    saved = last_good.load()
+    if not saved.digest:
+        why = last_good.problem or "there is none"
+        msg = f"{last_good.path}: no last known good configuration: {why}"
+        raise click.ClickException(msg)
+    try:
+        return restored(saved.files)
+    except ConfigError as error:
+        msg = f"{last_good.path}: {error.allowed}"
+        raise click.ClickException(msg) from error
 
 
 def _loaded(config_file: str, config_dir: str) -> LoadedFile:

@@ -94,19 +94,28 @@ class FileLoader:
 
     def restore(self, saved: Mapping[str, Any]) -> Loaded:
         """See :class:`Loader`."""
-        try:
-            kept = Kept.restored(saved)
-        except ValueError as error:
-            raise ConfigError("config", "the last known good one", str(error)) from error
-        file, directory = (_path(saved.get(name)) for name in ("file", "directory"))
-        if file is None and directory is None:
-            raise ConfigError("config", "the last known good one", "names no file")
-        loaded = load_configuration(file, directory, self._flags, kept)
-        return self._built(loaded, kept.digest, saved)
+        loaded = restored(saved, self._flags)
+        return self._built(loaded, Kept.restored(saved).digest, saved)
 
     def _built(self, loaded: LoadedFile, digest: str, saved: Mapping[str, Any]) -> Loaded:
         config, logging = self._build(loaded)
         return Loaded(config, logging, loaded.warnings, digest, saved)
+
+
+def restored(saved: Mapping[str, Any], flags: Sequence[tuple[str, str]] = ()) -> LoadedFile:
+    """What files said that were kept, with flags over them.
+
+    Raises:
+        ConfigError: what was kept cannot be used.
+    """
+    try:
+        kept = Kept.restored(saved)
+    except ValueError as error:
+        raise ConfigError("config", "the last known good one", str(error)) from error
+    file, directory = (_path(saved.get(name)) for name in ("file", "directory"))
+    if file is None and directory is None:
+        raise ConfigError("config", "the last known good one", "names no file")
+    return load_configuration(file, directory, flags, kept)
 
 
 def _path(text: object) -> Path | None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import anyio
 import pytest
 import yaml
 
 from nodeagent.cli import app
+from nodeagent.config import AgentConfig
 from nodeagent.config.agent_file import AGENT_FIELDS
 from nodeagent.config.kubelet_fields import FIELDS
+from nodeagent.config.kubelet_model import API_VERSION, KIND
+from nodeagent.reload.last_good import LastGood, Saved
+from nodeagent.reload.loading import FileLoader
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 KUBEADM = """
@@ -192,3 +197,20 @@ def test_nothing_secret_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[s
     told = capsys.readouterr()
     assert "hunter2" not in told.out + told.err
     assert "Authorization" in told.out
+
+
+def test_what_was_found_good_last_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(f"apiVersion: {API_VERSION}\nkind: {KIND}\nmaxPods: 33\n")
+    loader = FileLoader(file, None, lambda _loaded: (AgentConfig(), {}))
+    loaded = loader.read()
+    last_good = LastGood(tmp_path)
+    anyio.run(last_good.save, Saved(loaded.digest, "now", loaded.saved))
+    file.write_text("{")
+    assert app.invoke(["config", "show", "--last-known-good", "--root-dir", str(tmp_path)]) == 0
+    assert "maxPods: 33\n" in capsys.readouterr().out
+    empty = tmp_path / "none"
+    assert app.invoke(["config", "show", "--last-known-good", "--root-dir", str(empty)]) == 1
+    assert "there is none" in capsys.readouterr().err
