@@ -237,3 +237,15 @@ async def test_a_container_that_has_ended(tmp_path: Path) -> None:
         assert "EXITED" in heard.status["message"]
         with pytest.raises(rpc.RpcError, match="EXITED"):
             await url_of(one, container_id)
+
+
+async def test_a_container_whose_monitor_cannot_do_it(tmp_path: Path) -> None:
+    async with lab(tmp_path) as one:
+        container_id = await one.start(*ECHO, stdin=True)
+        (one.backend.store.container_dir(container_id) / "attach.sock").unlink()
+        url = await url_of(one, container_id)
+        with anyio.fail_after(PATIENCE):
+            async with connected(url) as stream:
+                _, rest = await ask(stream, url, SPDY)
+                heard = await over_spdy(stream, rest, ALL.channels(V4))
+        assert "read its log" in heard.status["message"]

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from nodeagent.streaming.commands import Say
 
 _PART: Final = 32 * 1024
+_NO_SOCKET: Final = (
+    "cannot attach to the container: it was started by a version that could not do it, or the "
+    "file system of the state directory can have no sockets; read its log"
+)
 
 
 class AttachedProcess:
@@ -122,9 +126,12 @@ def _connect(directory: Path) -> socket.socket:
             sock.connect(f"/proc/self/fd/{at}/{NAME}")
         finally:
             os.close(at)
-    except (ConnectionRefusedError, FileNotFoundError) as error:
+    except ConnectionRefusedError as error:
         sock.close()
         raise not_running() from error
+    except FileNotFoundError as error:
+        sock.close()
+        raise Unavailable(_NO_SOCKET) from error
     except OSError as error:
         sock.close()
         msg = f"cannot attach to the container: {error.strerror or error}"
