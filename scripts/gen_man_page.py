@@ -41,6 +41,13 @@ CODES = (
 )
 
 
+def command_named(name: str) -> click.Command:
+    """One command of the program, which loads it when it is asked for."""
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None, name
+    return found
+
+
 def page() -> str:
     """The whole page."""
     return "\n".join(_page()) + "\n"
@@ -52,7 +59,7 @@ def _page() -> Iterator[str]:
     yield r"nodeagent \- the Kubernetes node agent, as an event-driven Python system"
     yield ".SH SYNOPSIS"
     for name in COMMANDS:
-        command = cli.commands[name]
+        command = command_named(name)
         ctx = click.Context(command, info_name=f"nodeagent {name}")
         usage = " ".join(command.collect_usage_pieces(ctx))
         yield f".B nodeagent {_safe(name)}"
@@ -66,9 +73,9 @@ def _page() -> Iterator[str]:
     )
     yield ".SH COMMANDS"
     for name in COMMANDS:
-        yield from _command(name, cli.commands[name])
+        yield from _command(name, command_named(name))
     yield ".SH OPTIONS OF RUN"
-    run = cli.commands["run"]
+    run = command_named("run")
     for title, rows in grouped(run, click.Context(run, info_name="nodeagent run")):
         yield f".SS {_safe(title)}"
         yield from _list(rows)
