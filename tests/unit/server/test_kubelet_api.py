@@ -431,3 +431,41 @@ async def test_he1_he2_a_command_and_its_output(tmp_path: Path) -> None:
         lab.runtime.answer = v1.ExecSyncResponse(stdout=b"out", exit_code=3)
         got = await lab.ask(path, method="POST")
         assert (got.status, got.text) == (500, "command 'ls -l' exited with 3: out")
+
+
+async def test_hp1_each_answer_says_of_which_kind_it_is(tmp_path: Path) -> None:
+    text, json_ = "text/plain", "application/json"
+    kinds = {
+        "/healthz": text,
+        "/metrics": text,
+        "/metrics/cadvisor": text,
+        "/metrics/resource": text,
+        "/pods": json_,
+        "/runningpods/": json_,
+        "/stats/summary": json_,
+        "/configz": json_,
+        "/statusz": text,
+        "/flagz": text,
+        "/logs/": "text/html",
+        "/debug/tasks": json_,
+        "/nothing": text,
+    }
+    async with api_lab(tmp_path) as lab:
+        found = {path: (await lab.ask(path)).headers["content-type"] for path in kinds}
+    assert {path: kind.partition(";")[0] for path, kind in found.items()} == kinds
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "what"),
+    [
+        ("GET", "/debug/pprof/", "profiling"),
+        ("PUT", "/debug/flags/v", "flags"),
+        ("GET", "/logs/", "logs"),
+    ],
+)
+async def test_hp3_single_endpoints_can_be_off(
+    method: str, path: str, what: str, tmp_path: Path
+) -> None:
+    async with api_lab(tmp_path, logs=False) as lab:
+        got = await lab.ask(path, method=method)
+        assert (got.status, got.text) == (405, f"{what} endpoint is disabled.\n")
