@@ -6,6 +6,7 @@ the unit tests of scenarios; here a process of its own reads the file, and a cli
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from command import stop_containers
+from command import command, stop_containers
 
 from nodeagent import rpc
 from nodeagent.cri import CRIClient
@@ -308,3 +309,36 @@ populate: [{{containers: 5000, listSize: {size}}}]
         # Clients of ours have their ways.
         assert len(await runtime.client.list_containers()) == 5000
         assert len(await runtime.client.list_pod_sandbox()) == 1000
+
+
+MOST_MEMORY = 160 * 2**20
+"""Bytes, for a whole agent: two thirds more than it takes."""
+
+
+async def test_an_agent_among_5000_dead_containers_is_healthy_and_small(tmp_path: Path) -> None:
+    """One that kept all there is to know of each of them would not be."""
+    wanted = [f"web-{number}" for number in range(30)]
+    text = "populate: [{containers: 5000}]"
+    async with playing(tmp_path, "simulated", text) as runtime, command(tmp_path) as agent:
+        assert len(await runtime.client.list_containers()) == 5000
+        for name in wanted:
+            agent.put(f"{name}.yaml", MANIFEST.format(name=name))
+        await agent.start(f"--container-runtime-endpoint=unix://{tmp_path}/cri.sock")
+
+        async def all_run() -> bool:
+            pods = await agent.pods()
+            phases = [pod["status"].get("phase") for pod in pods.values()]
+            return phases == ["Running"] * len(wanted)
+
+        await agent.until(all_run, 2 * DEADLINE)
+        assert await agent.get(agent.health, "/healthz") == "ok"
+        status = await anyio.Path(f"/proc/{agent.running.pid}/status").read_text()
+        (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+        assert int(peak) * 1024 < MOST_MEMORY
+
+
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec: {{containers: [{{name: main, image: "busybox:1.36"}}]}}
+"""
