@@ -25,6 +25,7 @@ from nodeagent.testing import (
     Hold,
     Late,
     MemorySource,
+    OldPod,
     Show,
     make_container,
     make_pod,
@@ -223,6 +224,37 @@ async def test_among_5000_dead_containers_the_running_pods_come_first(tmp_path: 
             await anyio.sleep(30)
             assert node.ids() == before
             assert node.health("pleg") == ""
+
+
+@pytest.mark.timeout(300)
+async def test_5000_dead_instances_of_the_pods_that_run_hold_nobody_up(tmp_path: Path) -> None:
+    """As after a night of crashes: each pod has 166 to look at."""
+    wanted, socket = pods(30), tmp_path / "cri.sock"
+    source = MemorySource(*wanted)
+    async with serve_faulty(socket, SimulatedBackend()) as server:
+        populate(server.core, 5000, per_pod=167, pods=[OldPod(name) for name in names(wanted)])
+        before: list[str] = []
+        for _ in range(2):
+            async with agent_on(server.embedded, f"unix://{socket}", tmp_path, source) as found:
+                node = FaultyRing(found.agent, server, source)
+                with anyio.fail_after(30):
+                    await node.agent.ready()
+                    await node.until(lambda: len(node.recorded("SyncPod")) >= 30)
+                if not before:
+                    # What has ended an hour ago is no crash that a new instance waits for.
+                    await node.until(lambda: len(node.ids()) == 30, 10)
+                await all_running(node, wanted, 30)
+                assert node.ids() == (before or node.ids())
+                before = node.ids()
+                assert len(node.containers()) > 4500  # not because garbage was collected first
+                assert node.health("pleg") == ""
+                kill(node, "web-7")
+                # The second crash waits for its back-off, the third for a longer one.
+                await node.until(lambda: node.ids() != before and node.ids("web-7"), 60)
+                before = node.ids()
+                await anyio.sleep(10)
+                assert node.ids() == before
+                assert node.health("pleg") == ""
 
 
 @pytest.mark.timeout(300)
