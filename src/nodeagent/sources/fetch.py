@@ -199,7 +199,8 @@ async def _read(response: aiohttp.ClientResponse, known: Validators) -> Answer:
         chunks.append(chunk)
         size += len(chunk)
         if size >= SIZE_LIMIT:
-            raise FetchError(too_large(size).replace(": ", ": at least ", 1))
+            # How much had come is another number each time, and would be news each time.
+            raise FetchError(too_large(SIZE_LIMIT).replace(": ", ": at least ", 1))
     body = b"".join(chunks)
     if _HTML.match(body):
         raise FetchError("an HTML or XML page instead of manifests")
