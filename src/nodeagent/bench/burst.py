@@ -68,7 +68,7 @@ async def run(
             # In turn, so that whatever else the machine does meets both alike.
             for number in range(repeats):
                 for each in concurrencies:
-                    bare[each].append(await _bare(base, bed, pods, each, number))
+                    bare[each].append(await bare_seconds(base, bed, pods, each, number))
                 runs.append(await _agent(base, bed, pods, number))
     by_concurrency = {each: percentile(times, 0.5) for each, times in bare.items()}
     best = min(by_concurrency, key=by_concurrency.__getitem__)
@@ -90,11 +90,22 @@ async def run(
 
 async def _warm_up(base: Path, bed: Bed) -> None:
     """Once without a clock: what is slow the first time only is no figure of anybody."""
-    await _bare(base, bed, 1, 1, -1)
+    await bare_seconds(base, bed, 1, 1, -1)
 
 
-async def _bare(base: Path, bed: Bed, pods: int, concurrency: int, number: int) -> float:
-    """Seconds that the bare script takes."""
+async def bare_seconds(base: Path, bed: Bed, pods: int, concurrency: int, number: int) -> float:
+    """Seconds that the bare script takes for so many pods; they are gone afterwards.
+
+    Args:
+        base: an existing directory.
+        bed: the runtime; no agent may use it, which would stop the script's pods.
+        pods: how many it starts.
+        concurrency: how many of them at a time.
+        number: of the run; with ``concurrency`` it names a directory that does not exist yet.
+
+    Raises:
+        BenchError: the script failed.
+    """
     directory = base / f"bare-{number}-{concurrency}"
     directory.mkdir()
     settings = {

@@ -48,6 +48,9 @@ async def test_starts_and_deletes_are_timed_through_the_api_server(tmp_path: Pat
     assert (figures["pods"], figures["at_once"], figures["runtime"]) == (1, 2, "simulated")
     for name in ("start_p50_ms", "own_p99_ms", "delete_p50_ms", "start_all_s", "delete_all_s"):
         assert figures[name] > 0, name
+    assert figures["calls_p50_ms"] < figures["start_p50_ms"]
+    assert figures["bare_start_all_s"] > 0
+    assert figures["bare_concurrency"] in (4, 8, 16)
     assert figures["own_worst_ms"] <= figures["start_worst_ms"]
 
 
