@@ -9,13 +9,27 @@ field of another kind than its message says, which it would take as it comes, is
 
 from __future__ import annotations
 
-import dataclasses
-import re
-import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import betterproto2
+
+from nodeagent.rpc.wire_plan import (
+    BOOL,
+    ENUM,
+    MESSAGE,
+    MESSAGES,
+    NUMBERS,
+    SIGNED32,
+    SINGLE,
+    STRING,
+    STRINGS,
+    TEXTS,
+    UNSIGNED64,
+    Field,
+    Plan,
+    Unusual,
+    plan_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,34 +50,8 @@ class Message(Protocol):
 
 M = TypeVar("M", bound=Message)
 
-# Kinds of fields. Those from _STRING on are a length and so many bytes, the others one number.
-_UNSIGNED32: Final = 0
-_UNSIGNED64: Final = 1
-_SIGNED32: Final = 2
-_SIGNED64: Final = 3
-_BOOL: Final = 4
-_ENUM: Final = 5
-_STRING: Final = 6
-_BYTES: Final = 7
-_MESSAGE: Final = 8
-_STRINGS: Final = 9
-_MESSAGES: Final = 10
-_TEXTS: Final = 11  # a map of strings
-_NUMBERS: Final = 12  # packed
-
-_SINGLE: Final = {
-    betterproto2.TYPE_UINT32: _UNSIGNED32,
-    betterproto2.TYPE_UINT64: _UNSIGNED64,
-    betterproto2.TYPE_INT32: _SIGNED32,
-    betterproto2.TYPE_INT64: _SIGNED64,
-    betterproto2.TYPE_BOOL: _BOOL,
-    betterproto2.TYPE_ENUM: _ENUM,
-    betterproto2.TYPE_STRING: _STRING,
-    betterproto2.TYPE_BYTES: _BYTES,
-    betterproto2.TYPE_MESSAGE: _MESSAGE,
-}
 _PYTHON: Final[dict[str, type]] = {
-    **dict.fromkeys(_SINGLE, int),
+    **dict.fromkeys(SINGLE, int),
     betterproto2.TYPE_STRING: str,
     betterproto2.TYPE_BYTES: bytes,
     betterproto2.TYPE_MESSAGE: betterproto2.Message,
@@ -72,16 +60,6 @@ _PYTHON: Final[dict[str, type]] = {
     **dict.fromkeys((betterproto2.TYPE_FIXED32, betterproto2.TYPE_FIXED64), int),
     **dict.fromkeys((betterproto2.TYPE_SFIXED32, betterproto2.TYPE_SFIXED64), int),
 }
-_REPEATED: Final = {
-    betterproto2.TYPE_STRING: _STRINGS,
-    betterproto2.TYPE_MESSAGE: _MESSAGES,
-    betterproto2.TYPE_UINT32: _NUMBERS,
-    betterproto2.TYPE_UINT64: _NUMBERS,
-    betterproto2.TYPE_INT32: _NUMBERS,
-    betterproto2.TYPE_INT64: _NUMBERS,
-    betterproto2.TYPE_ENUM: _NUMBERS,
-}
-_ANNOTATION: Final = re.compile(r"(?:list\[)?([A-Za-z_][\w.]*)\]?(?: \| None)?")
 _KEY: Final = 1 << 3 | 2
 _VALUE: Final = 2 << 3 | 2
 _2_63: Final = 1 << 63
@@ -93,54 +71,13 @@ class MisfitError(ValueError):
     """A field is of another kind than its message says: a number in place of text, say."""
 
 
-class _Unusual(Exception):  # noqa: N818 - no error: the slow way is taken
-    """The bytes or the class are not for the quick way."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """What is known of one field: ``tag`` is its key on the wire, ``inner`` its items' kind."""
-
-    name: str
-    kind: int
-    inner: int
-    tag: int
-    key: bytes
-    presence: bool
-    sub: Any
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What is known of a message class.
-
-    Attributes:
-        cls: the class.
-        defaults: values that need not be made anew for each message.
-        fresh: names and types of those that do.
-        by_tag: the fields by their key on the wire.
-        numbers: of all fields.
-        fields: the fields in the order of encoding.
-    """
-
-    cls: type[Any]
-    defaults: dict[str, Any] = field(default_factory=dict)
-    fresh: list[tuple[str, type[Any]]] = field(default_factory=list)
-    by_tag: dict[int, _Field] = field(default_factory=dict)
-    numbers: set[int] = field(default_factory=set)
-    fields: list[_Field] = field(default_factory=list)
-
-
-_PLANS: Final[dict[type[Any], _Plan | None]] = {}
-
-
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
-    plan = _plan_of(type(message))
+    plan = plan_of(type(message))
     if plan is not None:
         try:
             return _encode(plan, message)
-        except _Unusual:
+        except Unusual:
             pass
     return bytes(message)
 
@@ -152,11 +89,11 @@ def parse(cls: type[M], data: bytes) -> M:
         MisfitError: a field is of another kind than the message says.
         Exception: of many kinds, whatever betterproto2 makes of bytes that are no such message.
     """
-    plan = _plan_of(cls)
+    plan = plan_of(cls)
     if plan is not None:
         try:
             message: M = _decode(plan, data, 0, len(data))
-        except (_Unusual, IndexError):
+        except (Unusual, IndexError):
             pass
         else:
             return message
@@ -191,94 +128,6 @@ def misfit(message: Any) -> str:
     return ""
 
 
-# -- study
-
-
-def _plan_of(cls: type[Any]) -> _Plan | None:
-    try:
-        return _PLANS[cls]
-    except KeyError:
-        pass
-    plan: _Plan | None = None
-    if issubclass(cls, betterproto2.Message) and _goes_by_its_fields(cls):
-        try:
-            plan = _study(cls)
-        except _Unusual:
-            plan = None
-    _PLANS[cls] = plan
-    return plan
-
-
-def _goes_by_its_fields(cls: type[Any]) -> bool:
-    """Whether the class has no ideas of its own about its bytes."""
-    usual: Any = betterproto2.Message
-    own_parse = cls.parse.__func__ is not usual.parse.__func__
-    return cls.__bytes__ is usual.__bytes__ and not own_parse
-
-
-def _study(cls: type[Any]) -> _Plan:
-    plan = _Plan(cls)
-    for name, default in vars(cls()).items():
-        if isinstance(default, list | dict):
-            plan.fresh.append((name, type(default)))
-        else:
-            plan.defaults[name] = default
-    for each in dataclasses.fields(cls):
-        name, meta = each.name, each.metadata["betterproto"]
-        kind, sub = _kind(meta), None
-        wire = 2 if kind >= _STRING else 0
-        tag = meta.number << 3 | wire
-        presence = meta.optional or bool(meta.group) or kind == _MESSAGE
-        if meta.proto_type in (betterproto2.TYPE_MESSAGE, betterproto2.TYPE_ENUM):
-            sub = _class_named(cls, name, each.type)
-        if meta.proto_type == betterproto2.TYPE_ENUM:
-            sub = _members(sub)
-        inner = _SINGLE.get(meta.proto_type, kind)
-        one = _Field(name, kind, inner, tag, betterproto2.encode_varint(tag), presence, sub)
-        plan.by_tag[tag] = one
-        plan.numbers.add(meta.number)
-        plan.fields.append(one)
-    return plan
-
-
-def _class_named(cls: type[Any], name: str, annotation: Any) -> Any:
-    """The class of a field's values, by the annotation as the generated code writes it.
-
-    betterproto2 would evaluate the annotations of the whole class for each field.
-    """
-    match = _ANNOTATION.fullmatch(annotation) if isinstance(annotation, str) else None
-    found: Any = sys.modules[cls.__module__]
-    for part in match[1].split(".") if match else ():
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) else cls._betterproto.cls_by_field[name]
-
-
-def _kind(meta: Any) -> int:
-    """The kind of a field. Raises _Unusual."""
-    if meta.unwrap is not None:
-        raise _Unusual
-    if meta.map_meta is not None:
-        key, value = meta.map_meta
-        if (key.proto_type, value.proto_type) == (betterproto2.TYPE_STRING,) * 2:
-            return _TEXTS
-        raise _Unusual
-    kind = (_REPEATED if meta.repeated else _SINGLE).get(meta.proto_type)
-    if kind is None:
-        raise _Unusual
-    return kind
-
-
-def _members(enum: Any) -> Any:
-    """Numbers to members; numbers without one are left to the enum itself."""
-    known: dict[int, Any] = {int(member): member for member in enum}
-
-    def member(number: int) -> Any:
-        found = known.get(number)
-        return enum(number) if found is None else found
-
-    return member
-
-
 # -- decode
 
 
@@ -291,10 +140,10 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise _Unusual
+    raise Unusual
 
 
-def _decode(plan: _Plan, data: bytes, position: int, end: int) -> Any:
+def _decode(plan: Plan, data: bytes, position: int, end: int) -> Any:
     message = object.__new__(plan.cls)
     values: dict[str, Any] = message.__dict__
     values.update(plan.defaults)
@@ -311,69 +160,69 @@ def _decode(plan: _Plan, data: bytes, position: int, end: int) -> Any:
         if known is None:
             position = _skip(data, tag, position)
             if position > end or tag >> 3 in plan.numbers:
-                raise _Unusual
+                raise Unusual
             values["_unknown_fields"] += data[start:position]
             continue
         number = data[position]
         position += 1
         if number >= 0x80:
             number, position = _varint(data, position - 1)
-        if known.kind >= _STRING:
+        if known.kind >= STRING:
             stop = position + number
             if stop > end:
-                raise _Unusual
+                raise Unusual
             _take_bytes(values, known, data, position, stop)
             position = stop
         else:
             values[known.name] = _number(known, number)
     if position != end:
-        raise _Unusual
+        raise Unusual
     return message
 
 
-def _number(known: _Field, number: int) -> Any:
+def _number(known: Field, number: int) -> Any:
     kind = known.inner
-    if kind == _BOOL:
+    if kind == BOOL:
         return number > 0
-    if kind <= _SIGNED32 and kind != _UNSIGNED64:
+    if kind <= SIGNED32 and kind != UNSIGNED64:
         number &= 0xFFFFFFFF
-        return number - (1 << 32) if number >= 1 << 31 and kind == _SIGNED32 else number
+        return number - (1 << 32) if number >= 1 << 31 and kind == SIGNED32 else number
     number &= _2_64 - 1
-    if kind == _UNSIGNED64:
+    if kind == UNSIGNED64:
         return number
     if number >= _2_63:
         number -= _2_64
-    return known.sub(number) if kind == _ENUM else number
+    return known.sub(number) if kind == ENUM else number
 
 
 def _take_bytes(
-    values: dict[str, Any], known: _Field, data: bytes, position: int, stop: int
+    values: dict[str, Any], known: Field, data: bytes, position: int, stop: int
 ) -> None:
     kind = known.kind
-    if kind == _STRING:
+    if kind == STRING:
         values[known.name] = data[position:stop].decode()
-    elif kind == _TEXTS:
+    elif kind == TEXTS:
         key, text = _entry(data, position, stop)
         values[known.name][key] = text
-    elif kind == _MESSAGE:
+    elif kind == MESSAGE:
         values[known.name] = _inner(known, data, position, stop)
-    elif kind == _MESSAGES:
+    elif kind == MESSAGES:
         values[known.name].append(_inner(known, data, position, stop))
-    elif kind == _STRINGS:
+    elif kind == STRINGS:
         values[known.name].append(data[position:stop].decode())
-    elif kind == _NUMBERS:
+    elif kind == NUMBERS:
         items = values[known.name]
         while position < stop:
             number, position = _varint(data, position)
             items.append(_number(known, number))
         if position != stop:
-            raise _Unusual
+            raise Unusual
     else:
         values[known.name] = data[position:stop]
 
 
-def _inner(known: _Field, data: bytes, position: int, stop: int) -> Any:
-    plan = _plan_of(known.sub)
+def _inner(known: Field, data: bytes, position: int, stop: int) -> Any:
+    plan = plan_of(known.sub)
     if plan is None:
         return parse(known.sub, data[position:stop])
     return _decode(plan, data, position, stop)
@@ -389,13 +238,13 @@ def _entry(data: bytes, position: int, stop: int) -> tuple[str, str]:
             length, position = _varint(data, position - 1)
         end = position + length
         if end > stop:
-            raise _Unusual
+            raise Unusual
         if tag == _KEY:
             key = data[position:end].decode()
         elif tag == _VALUE:
             value = data[position:end].decode()
         else:
-            raise _Unusual
+            raise Unusual
         position = end
     return key, value
 
@@ -412,13 +261,13 @@ def _skip(data: bytes, tag: int, position: int) -> int:
         return position + 8
     if wire == 5:
         return position + 4
-    raise _Unusual
+    raise Unusual
 
 
 # -- encode
 
 
-def _encode(plan: _Plan, message: Any) -> bytes:
+def _encode(plan: Plan, message: Any) -> bytes:
     out: list[bytes] = []
     put: Callable[[bytes], None] = out.append
     values = message.__dict__
@@ -427,25 +276,25 @@ def _encode(plan: _Plan, message: Any) -> bytes:
         if value is None or not (known.presence or value):
             continue
         kind = known.kind
-        if kind < _STRING:
+        if kind < STRING:
             put(known.key)
             put(_number_bytes(value))
             continue
-        if kind == _TEXTS:
+        if kind == TEXTS:
             for key, text in value.items():
                 _put_block(put, known.key, _entry_bytes(key, text))
-        elif kind == _STRINGS:
+        elif kind == STRINGS:
             for text in value:
                 _put_block(put, known.key, text.encode())
-        elif kind == _MESSAGES:
+        elif kind == MESSAGES:
             for inner in value:
                 _put_block(put, known.key, encode(inner))
-        elif kind == _MESSAGE:
+        elif kind == MESSAGE:
             _put_block(put, known.key, encode(value))
-        elif kind == _NUMBERS:
+        elif kind == NUMBERS:
             _put_block(put, known.key, b"".join(map(_number_bytes, value)))
         else:
-            _put_block(put, known.key, value.encode() if kind == _STRING else value)
+            _put_block(put, known.key, value.encode() if kind == STRING else value)
     put(values["_unknown_fields"])
     return b"".join(out)
 
@@ -469,7 +318,7 @@ def _number_bytes(number: int) -> bytes:
         return _SMALL[number]
     if number < 0:
         if number < -_2_63:
-            raise _Unusual
+            raise Unusual
         number += _2_64
     out = bytearray()
     while number >= 0x80:

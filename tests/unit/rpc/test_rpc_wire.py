@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nodeagent.proto.runtime import v1
 from nodeagent.rpc import wire
+from nodeagent.rpc.wire_plan import plan_of
 
 _DEEP = 3
 
@@ -165,6 +166,6 @@ def test_what_is_no_generated_message_makes_its_own_bytes() -> None:
 
 @pytest.mark.parametrize("cls", [v1.ContainerStatus, v1.PodSandboxStatus, v1.Container])
 def test_the_messages_that_matter_go_the_quick_way(cls: Any) -> None:
-    plan = wire._plan_of(cls)
+    plan = plan_of(cls)
     assert plan is not None
     assert len(plan.fields) == len(cls._betterproto.meta_by_field_name)
