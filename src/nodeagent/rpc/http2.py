@@ -10,100 +10,52 @@ connection is opened again for whatever arrives, also for streams that were give
 from __future__ import annotations
 
 import asyncio
-import struct
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import anyio
 
 from nodeagent.log import Log
 from nodeagent.rpc.corked import Corked
 from nodeagent.rpc.headers import HeaderReader
+from nodeagent.rpc.http2_frames import (
+    ACK,
+    CANCEL,
+    DATA,
+    ENABLE_PUSH,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_WINDOW,
+    FRAME,
+    GOAWAY,
+    HAS_PRIORITY,
+    HEADERS,
+    INITIAL_WINDOW,
+    LARGEST_WINDOW,
+    LAST_STREAM,
+    LONG,
+    MAGIC,
+    MAX_FRAME,
+    MAX_STREAMS,
+    MORE,
+    MOST_HEADERS,
+    PING,
+    PUSH,
+    RST_STREAM,
+    SETTING,
+    SETTINGS,
+    TWO_LONGS,
+    WINDOW,
+    Fault,
+    frame,
+    unpadded,
+)
+from nodeagent.rpc.http2_stream import Receiver, Stream
 
 log = Log("rpc")
-
-_MAGIC: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA: Final = 0
-_HEADERS: Final = 1
-_RST_STREAM: Final = 3
-_SETTINGS: Final = 4
-_PUSH: Final = 5
-_PING: Final = 6
-_GOAWAY: Final = 7
-_WINDOW: Final = 8
-_MORE: Final = 9
-_END_STREAM: Final = 0x1
-_ACK: Final = 0x1
-_END_HEADERS: Final = 0x4
-_PADDED: Final = 0x8
-_HAS_PRIORITY: Final = 0x20
-_MAX_STREAMS: Final = 0x3
-_INITIAL_WINDOW: Final = 0x4
-_MAX_FRAME: Final = 0x5
-_ENABLE_PUSH: Final = 0x2
-_SETTING: Final = struct.Struct(">HI")
-_LONG: Final = struct.Struct(">I")
-_TWO_LONGS: Final = struct.Struct(">II")
-
-NO_ERROR: Final = 0x0
-CANCEL: Final = 0x8
 
 STREAM_WINDOW: Final = 4 * 2**20
 """Bytes that a stream may be ahead of its reader."""
 CONNECTION_WINDOW: Final = 2**30
-_FIRST_WINDOW: Final = 65_535
-_LARGEST_WINDOW: Final = 2**31 - 1
-_FRAME: Final = 2**20
-"""Bytes of a frame that we take; servers in Go never send more than 16 KiB in one."""
-_MOST_HEADERS: Final = 2**20
-_LAST_STREAM: Final = 2**31 - 1
-
-
-class Receiver(Protocol):
-    """One stream's end on our side.
-
-    Attributes:
-        number: the stream; 0 until it is opened.
-    """
-
-    number: int
-
-    def take_headers(self, headers: dict[str, str], *, end: bool) -> None:
-        """Headers have come: those of the answer, or its trailers."""
-        ...
-
-    def take_data(self, data: bytes, *, end: bool) -> None:
-        """Bytes have come."""
-        ...
-
-    def take_reset(self, code: int) -> None:
-        """The server has ended the stream."""
-        ...
-
-    def terminate(self, reason: str) -> None:
-        """The connection has ended."""
-        ...
-
-
-class _Fault(Exception):  # noqa: N818 - ends the connection with a reason
-    """What arrived cannot be understood."""
-
-
-class _Stream:
-    """What the connection knows of a stream: its receiver, and what may be sent on it."""
-
-    __slots__ = ("ended", "receiver", "sent_all", "window")
-
-    def __init__(self, receiver: Receiver, window: int) -> None:
-        self.receiver = receiver
-        self.window = window
-        self.sent_all = False
-        self.ended = False
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame."""
-    head = (len(payload) << 8 | kind).to_bytes(4, "big")
-    return head + bytes((flags,)) + stream.to_bytes(4, "big") + payload
 
 
 class Http2Client(asyncio.Protocol):
@@ -127,16 +79,16 @@ class Http2Client(asyncio.Protocol):
         self.lost = anyio.Event()
         self.closed = False
         self.unreturned = 0
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, Stream] = {}
         self._next_stream = 1
         self._rest = b""
         self._headers = HeaderReader()
         self._block: tuple[int, int, list[bytes]] | None = None
         self._greeted = False
-        self._window = _FIRST_WINDOW
-        self._first_window = _FIRST_WINDOW
+        self._window = FIRST_WINDOW
+        self._first_window = FIRST_WINDOW
         self._max_frame = 16_384
-        self._max_streams = _LAST_STREAM
+        self._max_streams = LAST_STREAM
         self._paused = False
         self._changed: asyncio.Future[None] | None = None
 
@@ -146,15 +98,15 @@ class Http2Client(asyncio.Protocol):
         """Begin."""
         self.transport = Corked(cast("asyncio.Transport", transport), self.loop)
         settings = b"".join(
-            _SETTING.pack(key, value)
+            SETTING.pack(key, value)
             for key, value in (
-                (_ENABLE_PUSH, 0),
-                (_INITIAL_WINDOW, STREAM_WINDOW),
-                (_MAX_FRAME, _FRAME),
+                (ENABLE_PUSH, 0),
+                (INITIAL_WINDOW, STREAM_WINDOW),
+                (MAX_FRAME, FRAME),
             )
         )
-        self.transport.write(_MAGIC + frame(_SETTINGS, 0, 0, settings))
-        self._open_window(0, CONNECTION_WINDOW - _FIRST_WINDOW)
+        self.transport.write(MAGIC + frame(SETTINGS, 0, 0, settings))
+        self._open_window(0, CONNECTION_WINDOW - FIRST_WINDOW)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -215,9 +167,9 @@ class Http2Client(asyncio.Protocol):
             await self._change()
         self._refuse_if_closed()
         number, self._next_stream = self._next_stream, self._next_stream + 2
-        if self._next_stream > _LAST_STREAM:
+        if self._next_stream > LAST_STREAM:
             self.closed = True
-        stream = self._streams[number] = _Stream(receiver, self._first_window)
+        stream = self._streams[number] = Stream(receiver, self._first_window)
         receiver.number = number
         self._send_headers(number, block)
         if len(body) <= min(self._max_frame, self._window, stream.window):
@@ -231,7 +183,7 @@ class Http2Client(asyncio.Protocol):
         if stream is None:
             return
         if not (stream.ended and stream.sent_all) and not self.transport.is_closing():
-            self.transport.write(frame(_RST_STREAM, 0, number, _LONG.pack(CANCEL)))
+            self.transport.write(frame(RST_STREAM, 0, number, LONG.pack(CANCEL)))
         self._notify()
 
     @property
@@ -247,22 +199,22 @@ class Http2Client(asyncio.Protocol):
 
     def ping(self, payload: bytes) -> None:
         """Ask for a sign of life; 8 bytes."""
-        self.transport.write(frame(_PING, 0, 0, payload))
+        self.transport.write(frame(PING, 0, 0, payload))
 
     def _send_headers(self, number: int, block: bytes) -> None:
         first, rest = block[: self._max_frame], block[self._max_frame :]
-        self.transport.write(frame(_HEADERS, 0 if rest else _END_HEADERS, number, first))
+        self.transport.write(frame(HEADERS, 0 if rest else END_HEADERS, number, first))
         while rest:
             first, rest = rest[: self._max_frame], rest[self._max_frame :]
-            self.transport.write(frame(_MORE, 0 if rest else _END_HEADERS, number, first))
+            self.transport.write(frame(MORE, 0 if rest else END_HEADERS, number, first))
 
-    def _send_data(self, number: int, stream: _Stream, part: bytes, *, end: bool) -> None:
+    def _send_data(self, number: int, stream: Stream, part: bytes, *, end: bool) -> None:
         self._window -= len(part)
         stream.window -= len(part)
         stream.sent_all = end
-        self.transport.write(frame(_DATA, _END_STREAM if end else 0, number, part))
+        self.transport.write(frame(DATA, END_STREAM if end else 0, number, part))
 
-    async def _send_slowly(self, number: int, stream: _Stream, body: bytes) -> None:
+    async def _send_slowly(self, number: int, stream: Stream, body: bytes) -> None:
         """Send a body as the windows allow; stop when the server does not want the rest."""
         position = 0
         while not stream.ended and self._streams.get(number) is stream:
@@ -277,7 +229,7 @@ class Http2Client(asyncio.Protocol):
                 return
 
     def _open_window(self, number: int, size: int) -> None:
-        self.transport.write(frame(_WINDOW, 0, number, _LONG.pack(size)))
+        self.transport.write(frame(WINDOW, 0, number, LONG.pack(size)))
 
     def _refuse_if_closed(self) -> None:
         if self.closed or self.transport.is_closing():
@@ -301,14 +253,14 @@ class Http2Client(asyncio.Protocol):
         while size - position >= 9:
             length = int.from_bytes(data[position : position + 3], "big")
             kind = data[position + 3]
-            if length > _FRAME or not (self._greeted or kind == _SETTINGS):
+            if length > FRAME or not (self._greeted or kind == SETTINGS):
                 msg = f"a frame of kind {kind} with {length} bytes"
-                raise _Fault(msg)
+                raise Fault(msg)
             end = position + 9 + length
             if end > size:
                 break
             flags = data[position + 4]
-            number = int.from_bytes(data[position + 5 : position + 9], "big") & _LAST_STREAM
+            number = int.from_bytes(data[position + 5 : position + 9], "big") & LAST_STREAM
             self._take(kind, flags, number, data[position + 9 : end])
             position = end
         self._rest = data[position:] if position < size else b""
@@ -317,32 +269,32 @@ class Http2Client(asyncio.Protocol):
             self.unreturned = 0
 
     def _take(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if self._block is not None and kind != _MORE:
-            raise _Fault("a header block without its end")
-        if kind == _DATA:
+        if self._block is not None and kind != MORE:
+            raise Fault("a header block without its end")
+        if kind == DATA:
             self._take_data(flags, number, payload)
-        elif kind == _HEADERS:
+        elif kind == HEADERS:
             self._take_headers(flags, number, payload)
-        elif kind == _RST_STREAM:
-            self._take_reset(number, *_LONG.unpack(payload))
-        elif kind == _WINDOW:
-            self._take_window(number, *_LONG.unpack(payload))
-        elif kind == _MORE:
+        elif kind == RST_STREAM:
+            self._take_reset(number, *LONG.unpack(payload))
+        elif kind == WINDOW:
+            self._take_window(number, *LONG.unpack(payload))
+        elif kind == MORE:
             self._take_more(flags, number, payload)
         else:
             self._take_control(kind, flags, payload)
 
     def _take_control(self, kind: int, flags: int, payload: bytes) -> None:
         """Take in what is about the connection. Of priorities and extensions we know nothing."""
-        if kind == _SETTINGS:
+        if kind == SETTINGS:
             self._take_settings(flags, payload)
-        elif kind == _PING and not flags & _ACK:
-            self.transport.write(frame(_PING, _ACK, 0, payload))
-        elif kind == _GOAWAY:
-            last, code = _TWO_LONGS.unpack(payload[:8])
-            self.going_away(last & _LAST_STREAM, code)
-        elif kind == _PUSH:
-            raise _Fault("a promise, which was not asked for")
+        elif kind == PING and not flags & ACK:
+            self.transport.write(frame(PING, ACK, 0, payload))
+        elif kind == GOAWAY:
+            last, code = TWO_LONGS.unpack(payload[:8])
+            self.going_away(last & LAST_STREAM, code)
+        elif kind == PUSH:
+            raise Fault("a promise, which was not asked for")
 
     def going_away(self, last: int, code: int) -> None:
         """The server takes no streams after ``last``."""
@@ -350,11 +302,11 @@ class Http2Client(asyncio.Protocol):
         self.end(f"the server ended the connection with GOAWAY, error {code}")
         self.transport.close()
 
-    def _known(self, number: int) -> _Stream | None:
+    def _known(self, number: int) -> Stream | None:
         """A stream that is open; None for one that we have given up."""
         if number % 2 == 0 or number >= self._next_stream:
             msg = f"something about stream {number}, which was never opened"
-            raise _Fault(msg)
+            raise Fault(msg)
         return self._streams.get(number)
 
     def _take_data(self, flags: int, number: int, payload: bytes) -> None:
@@ -362,30 +314,30 @@ class Http2Client(asyncio.Protocol):
         stream = self._known(number)
         if stream is None or stream.ended:
             return
-        end = bool(flags & _END_STREAM)
+        end = bool(flags & END_STREAM)
         stream.ended = end
         self.progress += 1
-        stream.receiver.take_data(_unpadded(flags, payload), end=end)
+        stream.receiver.take_data(unpadded(flags, payload), end=end)
         if end:
             self._over(number, stream)
 
     def _take_headers(self, flags: int, number: int, payload: bytes) -> None:
-        block = _unpadded(flags, payload)
-        if flags & _HAS_PRIORITY:
+        block = unpadded(flags, payload)
+        if flags & HAS_PRIORITY:
             block = block[5:]
-        if flags & _END_HEADERS:
+        if flags & END_HEADERS:
             self._take_block(flags, number, block)
         else:
             self._block = (number, flags, [block])
 
     def _take_more(self, flags: int, number: int, payload: bytes) -> None:
         if self._block is None or self._block[0] != number:
-            raise _Fault("more of a header block that was not begun")
+            raise Fault("more of a header block that was not begun")
         _, first_flags, parts = self._block
         parts.append(payload)
-        if sum(map(len, parts)) > _MOST_HEADERS:
-            raise _Fault("a header block without measure")
-        if flags & _END_HEADERS:
+        if sum(map(len, parts)) > MOST_HEADERS:
+            raise Fault("a header block without measure")
+        if flags & END_HEADERS:
             self._block = None
             self._take_block(first_flags, number, b"".join(parts))
 
@@ -394,7 +346,7 @@ class Http2Client(asyncio.Protocol):
         stream = self._known(number)
         if stream is None or stream.ended:
             return
-        end = bool(flags & _END_STREAM)
+        end = bool(flags & END_STREAM)
         stream.ended = end
         self.progress += end
         stream.receiver.take_headers(headers, end=end)
@@ -412,42 +364,33 @@ class Http2Client(asyncio.Protocol):
             stream.receiver.take_reset(code)
         self._over(number, stream)
 
-    def _over(self, number: int, stream: _Stream) -> None:
+    def _over(self, number: int, stream: Stream) -> None:
         if stream.sent_all:
             self._streams.pop(number, None)
         self._notify()
 
     def _take_settings(self, flags: int, payload: bytes) -> None:
         self._greeted = True
-        if flags & _ACK:
+        if flags & ACK:
             return
-        for key, value in _SETTING.iter_unpack(payload):
-            if key == _INITIAL_WINDOW:
+        for key, value in SETTING.iter_unpack(payload):
+            if key == INITIAL_WINDOW:
                 for stream in self._streams.values():
                     stream.window += value - self._first_window
                 self._first_window = value
-            elif key == _MAX_FRAME:
+            elif key == MAX_FRAME:
                 self._max_frame = min(max(value, 16_384), 2**24 - 1)
-            elif key == _MAX_STREAMS:
+            elif key == MAX_STREAMS:
                 self._max_streams = value
-        self.transport.write(frame(_SETTINGS, _ACK, 0))
+        self.transport.write(frame(SETTINGS, ACK, 0))
         self._notify()
 
     def _take_window(self, number: int, size: int) -> None:
-        size &= _LAST_STREAM
+        size &= LAST_STREAM
         if number == 0:
             self._window += size
-            if self._window > _LARGEST_WINDOW:
-                raise _Fault("a window that is too large")
+            if self._window > LARGEST_WINDOW:
+                raise Fault("a window that is too large")
         elif (stream := self._known(number)) is not None:
             stream.window += size
         self._notify()
-
-
-def _unpadded(flags: int, payload: bytes) -> bytes:
-    if not flags & _PADDED:
-        return payload
-    padding = payload[0]
-    if padding >= len(payload):
-        raise _Fault("more padding than frame")
-    return payload[1 : len(payload) - padding]

@@ -15,7 +15,8 @@ from grpclib.metadata import decode_grpc_message
 from nodeagent.log import Log
 from nodeagent.rpc.errors import Code, Internal, ResourceExhausted, error_for
 from nodeagent.rpc.headers import Headers, encode_headers
-from nodeagent.rpc.http2 import NO_ERROR, STREAM_WINDOW, Http2Client
+from nodeagent.rpc.http2 import STREAM_WINDOW, Http2Client
+from nodeagent.rpc.http2_frames import NO_ERROR
 
 if TYPE_CHECKING:
     from anyio import CancelScope

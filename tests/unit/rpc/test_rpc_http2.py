@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from nodeagent import rpc
 from nodeagent.rpc import http2
 from nodeagent.rpc.headers import HeaderReader, encode_headers
-from nodeagent.rpc.http2 import frame
+from nodeagent.rpc.http2_frames import frame
 from nodeagent.rpc.link import Link
 
 pytestmark = pytest.mark.anyio
