@@ -94,7 +94,11 @@ class AdaptiveLimiter:
     async def _acquire(self, place: int) -> None:
         if self._held < self.limit and not self._waiting:
             self._held += 1
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                self._release()
+                raise
             return
         waiter = _Waiter(place, next(self._arrivals), asyncio.get_running_loop().create_future())
         heapq.heappush(self._waiting, waiter)

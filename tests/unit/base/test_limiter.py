@@ -152,6 +152,17 @@ async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on(turns
             pass
 
 
+async def test_one_that_is_cancelled_as_it_takes_a_free_slot_gives_it_back() -> None:
+    limiter = AdaptiveLimiter(1, 1, 100)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with limiter.slot(limiter.place()):
+            raise AssertionError
+    with anyio.fail_after(1):
+        async with limiter.slot(limiter.place()):
+            pass
+
+
 async def test_an_error_of_the_holder_is_no_progress_and_frees_the_slot() -> None:
     limiter = AdaptiveLimiter(1, 8, 100)
     for _ in range(5):
