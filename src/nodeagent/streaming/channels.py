@@ -151,8 +151,16 @@ class SpdyChannels(Channels):
 
     async def _flush(self) -> None:
         async with self._lock:
-            if data := self._core.take():
+            while data := self._core.take():
                 await self._stream.send(data)
+
+    async def _answer(self) -> None:
+        """Send what follows from what was read; never waits for somebody else who sends.
+
+        Else a peer that takes no more input could not be heard, and so would never take any.
+        """
+        if not self._lock.locked():
+            await self._flush()  # whoever sends now takes it along otherwise
 
     async def _feed(self) -> bool:
         """Take in what has come; False when there is no more."""
@@ -169,7 +177,7 @@ class SpdyChannels(Channels):
         except spdy.SpdyError as error:
             self._over = True
             raise ChannelsError(str(error)) from error
-        await self._flush()
+        await self._answer()
         return True
 
     def _take(self, event: spdy.Event) -> None:

@@ -68,7 +68,7 @@ class SpdyPorts:
                 while True:
                     for event in self._core.receive(data):
                         await self._take(event, tg)
-                    await self._flush()
+                    await self._answer()
                     data = await self.stream.receive()
             except (*_GONE, spdy.SpdyError):
                 tg.cancel_scope.cancel()
@@ -139,8 +139,16 @@ class SpdyPorts:
 
     async def _flush(self) -> None:
         async with self._lock:
-            if data := self._core.take():
+            while data := self._core.take():
                 await self.stream.send(data)
+
+    async def _answer(self) -> None:
+        """Send what follows from what was read; never waits for somebody else who sends.
+
+        Else a peer that takes no more input could not be heard, and so would never take any.
+        """
+        if not self._lock.locked():
+            await self._flush()  # whoever sends now takes it along otherwise
 
 
 async def serve_websocket_ports(

@@ -54,7 +54,7 @@ class SpdyPortClient:
             while True:
                 for event in self._core.receive(data):
                     await self._take(event)
-                await self.flush()
+                await self._answer()
                 data = await self.stream.receive()
         except (*_GONE, spdy.SpdyError):
             pass  # as good as gone
@@ -111,8 +111,16 @@ class SpdyPortClient:
             anyio.BrokenResourceError: the other side has gone.
         """
         async with self._lock:
-            if data := self._core.take():
+            while data := self._core.take():
                 await self.stream.send(data)
+
+    async def _answer(self) -> None:
+        """Send what follows from what was read; never waits for somebody else who sends.
+
+        Else a peer that takes no more input could not be heard, and so would never take any.
+        """
+        if not self._lock.locked():
+            await self.flush()  # whoever sends now takes it along otherwise
 
 
 class _PortStream(ByteStream):
