@@ -162,3 +162,22 @@ async def test_a_credential_provider_that_is_not_there_keeps_the_agent_from_star
         with pytest.raises(StartError, match="the credential provider keys has no program"):
             async with NodeAgent(config):
                 pass
+
+
+async def test_a_container_that_was_stopped_for_a_new_image_does_not_run_meanwhile(
+    tmp_path: Path,
+) -> None:
+    plan = FaultPlan()
+    stall = plan.add(Fault("PullImage", Hang(), image=SLOW))
+    async with node(tmp_path, pod("web", FINE), plan=plan) as ring:
+        await ring.running("web")
+        ring.source.add(pod("web", SLOW))
+        await ring.until(lambda: stall.waiting)
+        await ring.until(lambda: f'pulling image "{SLOW}" since' in waiting(ring, "web")[1], 30)
+        shown = ring.pod("web")
+        assert shown is not None
+        (status,) = shown.status.container_statuses
+        assert not status.ready
+        assert status.last_state.terminated is not None
+        stall.release()
+        await ring.until(lambda: ring.status("web").state.running is not None)

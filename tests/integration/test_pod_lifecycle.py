@@ -16,6 +16,7 @@ from nodeagent.api import (
     Container,
     ContainerRestartRule,
     ContainerRestartRuleOnExitCodes,
+    ContainerState,
     ContainerStatus,
     EphemeralContainer,
     ExecAction,
@@ -135,6 +136,25 @@ class TestInitContainers:
             await node.running("web")
             assert len(node.ids("web")) == 1
 
+    @pytest.mark.parametrize("restart", ["Always", "OnFailure"])
+    async def test_they_run_and_show_again_whatever_their_own_policy(
+        self, tmp_path: Path, restart: str
+    ) -> None:
+        pod = make_pod(
+            "web", restart=restart, init_containers=(make_container("one", restart_policy="Never"),)
+        )
+        scripts = {"one": Script([(15.0, 0)], repeat=True)}
+        async with ring(tmp_path, pod, backend=SimulatedBackend(scripts)) as node:
+            await node.running("web")
+            (sandbox,) = node.runtime.core.state.sandboxes.values()
+            await node.runtime.core.stop_sandbox(sandbox.id)
+            await node.until(lambda: init_status(node, "one").state.running is not None)
+            shown = node.pod("web")
+            assert shown is not None
+            assert shown.status.container_statuses[0].state.running is None
+            await node.until(lambda: order(node, "ContainerStarted")[2:] == ["one", "main"])
+            await node.until(lambda: node.status("web").state.running is not None)
+
     @pytest.mark.parametrize("restart", ["Always", "Never"])
     async def test_an_agent_that_comes_back_goes_on_where_it_was(
         self, tmp_path: Path, restart: str
@@ -150,6 +170,53 @@ class TestInitContainers:
                 assert order(node, "ContainerStarted") == ["main"]
                 assert init_status(node, "one").restart_count == 0
                 assert len(node.ids("web")) == 2
+
+
+class TestContainersOfTwoMinds:
+    """docs/behaviour/runtime.md, "New sandbox": containers with another policy than their pod."""
+
+    async def lose_sandbox(self, node: Ring) -> None:
+        (sandbox,) = node.runtime.core.state.sandboxes.values()
+        await node.runtime.core.stop_sandbox(sandbox.id)
+
+    def state(self, node: Ring, name: str) -> ContainerState:
+        pod = node.pod("web")
+        found = pod.status.container_statuses if pod is not None else ()
+        return next((s.state for s in found if s.name == name), ContainerState())
+
+    @pytest.mark.parametrize("ended", [True, False])
+    async def test_one_that_runs_once_does_not_run_again_in_a_new_sandbox(
+        self, tmp_path: Path, ended: bool
+    ) -> None:
+        pod = make_pod("web", make_container("main"), make_container("nv", restart_policy="Never"))
+        scripts = {"nv": ONCE} if ended else {}
+        async with ring(tmp_path, pod, backend=SimulatedBackend(scripts)) as node:
+            await node.running("web")
+            if ended:
+                await node.until(lambda: self.state(node, "nv").terminated is not None)
+            before = node.status("web").container_id
+            await self.lose_sandbox(node)
+            await node.until(lambda: order(node, "ContainerStarted")[2:] == ["main"])
+            await anyio.sleep(60)
+            assert order(node, "ContainerStarted")[2:] == ["main"]
+            assert self.state(node, "nv").terminated is not None
+            assert self.state(node, "main").running is not None
+            assert node.status("web").container_id != before
+            assert phase(node.pod("web")) == "Running"
+
+    async def test_one_that_runs_for_ever_has_its_pod_go_on(self, tmp_path: Path) -> None:
+        pod = make_pod(
+            "web",
+            make_container("main", restart_policy="Always"),
+            make_container("nv"),
+            restart="Never",
+        )
+        async with ring(tmp_path, pod, backend=SimulatedBackend({"nv": ONCE})) as node:
+            await node.until(lambda: self.state(node, "nv").terminated is not None)
+            await self.lose_sandbox(node)
+            await node.until(lambda: order(node, "ContainerStarted")[2:] == ["main"])
+            await node.until(lambda: self.state(node, "main").running is not None)
+            assert self.state(node, "nv").terminated is not None
 
 
 class TestSidecars:

@@ -304,10 +304,13 @@ def _with_reason(
 
 def _with_note(shown: ContainerStatus, note: str) -> ContainerStatus:
     """Say what a container waits for that is being started."""
-    waiting = shown.state.waiting
-    if waiting is None or not note:
+    if not note:
         return shown
-    return replace(shown, state=ContainerState(waiting=replace(waiting, message=note)))
+    if (waiting := shown.state.waiting) is not None:
+        return replace(shown, state=ContainerState(waiting=replace(waiting, message=note)))
+    # It has ended, and runs again when what it waits for is there.
+    waiting = ContainerStateWaiting(reason="ContainerCreating", message=note)
+    return replace(shown, state=ContainerState(waiting=waiting), last_state=shown.state)
 
 
 def _will_restart(

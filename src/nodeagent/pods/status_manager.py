@@ -264,7 +264,9 @@ def _back_to_life(pod: Pod, old: PodStatus, new: PodStatus) -> str:
         return ""
     before = {**by_name(old.init_container_statuses), **by_name(old.container_statuses)}
     after = {**by_name(new.init_container_statuses), **by_name(new.container_statuses)}
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    # In a new sandbox init containers run again, whatever their own policy says.
+    inits = pod.spec.init_containers if _stays_over(pod) else ()
+    for container in (*inits, *pod.spec.containers):
         then, now = before.get(container.name), after.get(container.name)
         if then is None or now is None or is_sidecar(container):
             continue
@@ -274,6 +276,12 @@ def _back_to_life(pod: Pod, old: PodStatus, new: PodStatus) -> str:
         if not restartable(pod, container, ended.exit_code):
             return container.name
     return ""
+
+
+def _stays_over(pod: Pod) -> bool:
+    """Whether nothing of the pod could ever have another sandbox."""
+    policies = {c.restart_policy or pod.spec.restart_policy for c in pod.spec.containers}
+    return policies == {"Never"}
 
 
 def _closed(status: ContainerStatus) -> ContainerStatus:

@@ -79,6 +79,7 @@ class PodSync:
         want_mirror: has the API's copy of a pod made, if it is a static one. Never waits.
         references: learns which objects pods refer to.
         pulled: when a pod pulled its images.
+        latest: the newest look at a pod; it may be newer than what a sync began with.
     """
 
     def __init__(
@@ -104,7 +105,9 @@ class PodSync:
         want_mirror: Callable[[Pod], None] = lambda _pod: None,
         references: PodReferences | None = None,
         pulled: PullSpan = lambda _uid: None,
+        latest: Callable[[PodUID], PodRuntimeStatus] | None = None,
     ) -> None:
+        self._latest = latest
         self._runtime = runtime
         self._start_error = start_error
         self._ran_once = ran_once
@@ -214,6 +217,9 @@ class PodSync:
         """Show anew what a pod waits for while it is being worked on; else do nothing."""
         if (work := self._at_work.get(uid)) is not None:
             pod, status, ran = work
+            if self._latest is not None:
+                # A container that was stopped for a new image does not run while that is pulled.
+                status = replace_data(status, containers=self._latest(uid).containers)
             self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
 
     async def _start_again(self, update_type: UpdateType, pod: Pod, mirror: Pod | None) -> bool:

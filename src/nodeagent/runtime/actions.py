@@ -6,7 +6,7 @@ nothing. Whether a start has to wait for its crash back-off is asked right befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -28,7 +28,7 @@ from nodeagent.model.actions import (
     PodActions,
 )
 from nodeagent.model.probes import NO_RESULTS, ProbeResults
-from nodeagent.model.restart import NEVER, ON_FAILURE, asks_for_restart_of_all
+from nodeagent.model.restart import NEVER, ON_FAILURE, asks_for_restart_of_all, restartable
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.init_actions import plan_init
 from nodeagent.runtime.plan import Plan, changed_message, probe_message
@@ -36,6 +36,7 @@ from nodeagent.runtime.restart import (
     effective_policy,
     ran_already,
     restarts_after_kill,
+    runs_once,
     should_restart,
 )
 
@@ -138,18 +139,25 @@ def _plan_new_sandbox(
 ) -> None:
     plan.kill_pod = True
     plan.create_sandbox = True
-    if pod.spec.restart_policy == NEVER and _has_begun(plan, pod, status, ran_before):
-        plan.create_sandbox = False
-        return
     candidates = [
         c for c in pod.spec.containers if _runs_in_new_sandbox(pod, c, status, ran_before)
     ]
+    over = pod.spec.restart_policy == NEVER and not _goes_on(pod, candidates)
+    if over and _has_begun(plan, pod, status, ran_before):
+        plan.create_sandbox = False
+        return
     if not candidates and _ever_lived(pod, status, ran_before):
         plan.create_sandbox = False
     elif pod.spec.init_containers:
         plan.init_starts.add(pod.spec.init_containers[0].name)
     else:
         plan.starts.update(c.name for c in candidates)
+
+
+def _goes_on(pod: Pod, candidates: Iterable[Container]) -> bool:
+    """Whether a container has a policy of its own by which it runs again, unlike its pod."""
+    own = any(effective_policy(pod, container) != NEVER for container in candidates)
+    return own and all(effective_policy(pod, c) != NEVER for c in pod.spec.init_containers)
 
 
 def _has_begun(
@@ -169,9 +177,13 @@ def _runs_in_new_sandbox(
     latest = status.latest(container.name)
     if ran_already(pod, container, latest, ran_before):
         return False
-    if latest is None or latest.state is not ContainerState.EXITED:
+    if latest is None or latest.state is ContainerState.CREATED:
         return True
-    return not (effective_policy(pod, container) == ON_FAILURE and latest.exit_code == 0)
+    ended = latest.state is ContainerState.EXITED
+    if runs_once(pod, container):
+        # What stops with its sandbox has had its run.
+        return ended and restartable(pod, container, latest.exit_code)
+    return not (ended and latest.exit_code == 0 and effective_policy(pod, container) == ON_FAILURE)
 
 
 def _ever_lived(pod: Pod, status: PodRuntimeStatus, ran_before: Mapping[str, str]) -> bool:

@@ -257,6 +257,7 @@ def build_parts(
         probes=probes,
         want_mirror=telling.mirror,
         references=referred.store,
+        latest=cache.get,
         pulled=runtime_manager.pull_span,
     )
     queue = WorkQueue()

@@ -316,7 +316,12 @@ def test_what_a_container_waits_for_stands_in_its_message_unless_it_runs() -> No
         "pulling",
     )
     assert compute(pod(), record(Seen.RUNNING), context=waits).state.running
-    assert compute(pod(), record(Seen.EXITED), context=waits).state.terminated
+    stopped = compute(pod(), record(Seen.EXITED), context=waits)
+    assert stopped.state.waiting is not None
+    assert stopped.state.waiting.message == "pulling"
+    assert stopped.last_state.terminated is not None
+    quiet = StatusContext("containerd", lambda _name: None)
+    assert compute(pod(), record(Seen.EXITED), context=quiet).state.terminated
     failed = StatusContext("containerd", lambda _name: error, note=lambda _name: "pulling")
     state = compute(pod(), context=failed).state.waiting
     assert state is not None

@@ -145,9 +145,11 @@ class Oracle:
         nothing = Expected(True, False, base.sandbox_id, base.attempt)
         begun = base.attempt > 0 and bool(self.status.containers)
         begun = begun or any(map(self.had_its_only_run, self.spec.init_containers))
-        if self.spec.restart_policy == "Never" and begun:
-            return nothing
         wanted = [c for c in self.spec.containers if not self.done_for_good(c)]
+        stubborn = any(self.policy(c) in ("Always", "OnFailure") for c in wanted)
+        inits_once = "Never" in map(self.policy, self.spec.init_containers)
+        if self.spec.restart_policy == "Never" and begun and (inits_once or not stubborn):
+            return nothing
         lived = any(
             self.state(c) in (CREATED, RUNNING, EXITED) or c.name in self.ran_before
             for c in self.spec.containers
@@ -162,7 +164,11 @@ class Oracle:
         latest = self.latest(container)
         if self.had_its_only_run(container):
             return True
-        success = latest is not None and latest.state is EXITED and latest.exit_code == 0
+        if latest is None or latest.state is CREATED:
+            return False
+        if self.policy(container) == "Never":
+            return latest.state is not EXITED or not self.may_rerun(container, latest.exit_code)
+        success = latest.state is EXITED and latest.exit_code == 0
         return success and self.policy(container) == "OnFailure"
 
     def had_its_only_run(self, container: Container) -> bool:
