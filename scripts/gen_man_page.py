@@ -112,7 +112,8 @@ def _own_rows(command: click.Command) -> Iterator[tuple[str, str]]:
 def _list(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     for term, text in rows:
         yield ".TP"
-        yield f".B {_safe(term)}"
+        # A command remembers its option for help as it was asked for first.
+        yield f".B {_safe('-h, --help' if term == '--help' else term)}"
         yield _safe(" ".join(text.split()))
 
 
