@@ -28,8 +28,8 @@ def parse_env_file(text: str) -> dict[str, str]:
     """Read lines of the form ``KEY='value'``.
 
     Only single quotes, and everything between them is the value, line breaks included. There
-    is no blank around ``=``. Empty lines and lines that begin with ``#`` do not count. Of a key
-    that is given twice the last value counts.
+    is no blank around ``=``. Empty lines, lines that begin with ``#`` and a comment after a value
+    do not count. Of a key that is given twice the last value counts.
 
     Raises:
         EnvFileError: a line is something else.
