@@ -13,6 +13,7 @@ import anyio
 from nodeagent.streaming import spdy
 from nodeagent.streaming.messages import MessageError, MessageReader, message
 from nodeagent.streaming.protocols import BASE64, NAMES, Channel
+from nodeagent.streaming.spdy_sender import SpdySender
 
 if TYPE_CHECKING:
     from anyio.abc import ByteStream
@@ -94,7 +95,7 @@ class SpdyChannels(Channels):
         self._names: dict[int, Channel] = {}
         self._said: deque[Said] = deque()
         self._replied: set[int] = set()
-        self._lock = anyio.Lock()
+        self._sender = SpdySender(stream, self._core)
         self._over = False
 
     async def open(self, channels: Iterable[Channel]) -> None:
@@ -106,7 +107,7 @@ class SpdyChannels(Channels):
         for channel in channels:
             stream = self._core.open({"streamtype": channel.name.lower()})
             self._ids[channel], self._names[stream] = stream, channel
-        await self._flush()
+        await self._sender.flush()
         await self._until(lambda: self._replied >= set(self._names))
 
     async def accept(self, channels: Iterable[Channel]) -> None:
@@ -136,31 +137,18 @@ class SpdyChannels(Channels):
         """See :class:`Channels`."""
         if channel in self._ids:
             self._core.send(self._ids[channel], data)
-            await self._flush()
+            await self._sender.flush()
 
     async def end(self, channel: Channel) -> None:
         """See :class:`Channels`."""
         if channel in self._ids:
             self._core.send(self._ids[channel], b"", fin=True)
-            await self._flush()
+            await self._sender.flush()
 
     async def close(self) -> None:
         """See :class:`Channels`."""
         self._core.go_away()
-        await self._flush()
-
-    async def _flush(self) -> None:
-        async with self._lock:
-            while data := self._core.take():
-                await self._stream.send(data)
-
-    async def _answer(self) -> None:
-        """Send what follows from what was read; never waits for somebody else who sends.
-
-        Else a peer that takes no more input could not be heard, and so would never take any.
-        """
-        if not self._lock.locked():
-            await self._flush()  # whoever sends now takes it along otherwise
+        await self._sender.flush()
 
     async def _feed(self) -> bool:
         """Take in what has come; False when there is no more."""
@@ -177,7 +165,7 @@ class SpdyChannels(Channels):
         except spdy.SpdyError as error:
             self._over = True
             raise ChannelsError(str(error)) from error
-        await self._answer()
+        await self._sender.answer()
         return True
 
     def _take(self, event: spdy.Event) -> None:

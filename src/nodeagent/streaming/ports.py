@@ -12,6 +12,7 @@ from nodeagent.aio import background
 from nodeagent.streaming import spdy
 from nodeagent.streaming.messages import MessageError, MessageReader, message
 from nodeagent.streaming.protocols import BASE64
+from nodeagent.streaming.spdy_sender import SpdySender
 
 if TYPE_CHECKING:
     from anyio.abc import ByteStream, TaskGroup
@@ -58,7 +59,10 @@ class SpdyPorts:
     _core: spdy.SpdyConnection = field(default_factory=lambda: spdy.SpdyConnection(client=False))
     _pairs: dict[str, _Pair] = field(default_factory=dict)
     _by_data: dict[int, _Pair] = field(default_factory=dict)
-    _lock: anyio.Lock = field(default_factory=anyio.Lock)
+    _sender: SpdySender = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sender = SpdySender(self.stream, self._core)
 
     async def serve(self) -> None:
         """Until the client has gone."""
@@ -68,7 +72,7 @@ class SpdyPorts:
                 while True:
                     for event in self._core.receive(data):
                         await self._take(event, tg)
-                    await self._answer()
+                    await self._sender.answer()
                     data = await self.stream.receive()
             except (*_GONE, spdy.SpdyError):
                 tg.cancel_scope.cancel()
@@ -119,7 +123,7 @@ class SpdyPorts:
     ) -> None:
         async def send(data: bytes) -> None:
             self._core.send(pair.data, data)
-            await self._flush()
+            await self._sender.flush()
 
         try:
             with receiver:
@@ -128,7 +132,7 @@ class SpdyPorts:
             self._core.send(pair.data, b"", fin=True)
             if trouble:
                 self._core.reset(pair.data, spdy.CANCEL)
-            await self._flush()
+            await self._sender.flush()
         except _GONE:
             pass
         finally:
@@ -136,19 +140,6 @@ class SpdyPorts:
             self._by_data.pop(pair.data, None)
             if pair.sender is not None:
                 pair.sender.close()
-
-    async def _flush(self) -> None:
-        async with self._lock:
-            while data := self._core.take():
-                await self.stream.send(data)
-
-    async def _answer(self) -> None:
-        """Send what follows from what was read; never waits for somebody else who sends.
-
-        Else a peer that takes no more input could not be heard, and so would never take any.
-        """
-        if not self._lock.locked():
-            await self._flush()  # whoever sends now takes it along otherwise
 
 
 async def serve_websocket_ports(

@@ -11,6 +11,7 @@ from anyio.abc import ByteStream
 
 from nodeagent.streaming import spdy
 from nodeagent.streaming.ports import PortError
+from nodeagent.streaming.spdy_sender import SpdySender
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -44,8 +45,11 @@ class SpdyPortClient:
     rest: bytes = b""
     _core: spdy.SpdyConnection = field(default_factory=lambda: spdy.SpdyConnection(client=True))
     _pairs: dict[int, _Pair] = field(default_factory=dict)
-    _lock: anyio.Lock = field(default_factory=anyio.Lock)
+    _sender: SpdySender = field(init=False)
     _over: bool = False
+
+    def __post_init__(self) -> None:
+        self._sender = SpdySender(self.stream, self._core)
 
     async def run(self) -> None:
         """Take in what the other side says until it has gone; all connections end then."""
@@ -54,7 +58,7 @@ class SpdyPortClient:
             while True:
                 for event in self._core.receive(data):
                     await self._take(event)
-                await self._answer()
+                await self._sender.answer()
                 data = await self.stream.receive()
         except (*_GONE, spdy.SpdyError):
             pass  # as good as gone
@@ -77,8 +81,7 @@ class SpdyPortClient:
         sender, receiver = anyio.create_memory_object_stream[bytes](_WAITING)
         pair = _Pair(data, error, sender, receiver)
         self._pairs[data] = self._pairs[error] = pair
-        self._core.send(error, b"", fin=True)  # only the other side says what goes wrong
-        await self.flush()
+        await self.say(error, b"", fin=True)  # only the other side says what goes wrong
         return _PortStream(self, pair)
 
     async def _take(self, event: spdy.Event) -> None:
@@ -100,27 +103,14 @@ class SpdyPortClient:
             if isinstance(event, spdy.Reset) or event.fin:
                 pair.sender.close()
 
-    def say(self, stream: int, data: bytes, *, fin: bool = False) -> None:
-        """Put bytes of a stream into what goes out next."""
-        self._core.send(stream, data, fin=fin)
-
-    async def flush(self) -> None:
-        """Send what is to go out.
+    async def say(self, stream: int, data: bytes, *, fin: bool = False) -> None:
+        """Send bytes of a stream.
 
         Raises:
             anyio.BrokenResourceError: the other side has gone.
         """
-        async with self._lock:
-            while data := self._core.take():
-                await self.stream.send(data)
-
-    async def _answer(self) -> None:
-        """Send what follows from what was read; never waits for somebody else who sends.
-
-        Else a peer that takes no more input could not be heard, and so would never take any.
-        """
-        if not self._lock.locked():
-            await self.flush()  # whoever sends now takes it along otherwise
+        self._core.send(stream, data, fin=fin)
+        await self._sender.flush()
 
 
 class _PortStream(ByteStream):
@@ -145,21 +135,18 @@ class _PortStream(ByteStream):
 
     async def send(self, item: bytes) -> None:
         """Say something to the port; waits while the other side does not take it."""
-        self._client.say(self._pair.data, item)
-        await self._client.flush()
+        await self._client.say(self._pair.data, item)
 
     async def send_eof(self) -> None:
         """Say no more."""
-        self._client.say(self._pair.data, b"", fin=True)
-        await self._client.flush()
+        await self._client.say(self._pair.data, b"", fin=True)
 
     async def aclose(self) -> None:
         """Say no more, and hear no more."""
         self._pair.receiver.close()
         self._pair.sender.close()
-        self._client.say(self._pair.data, b"", fin=True)
         try:
-            await self._client.flush()
+            await self._client.say(self._pair.data, b"", fin=True)
         except _GONE:
             return
 
