@@ -74,7 +74,7 @@ async def run_program(
         with anyio.move_on_after(timeout) as scope:
             await _talk(process, request, answer, complaint)
     finally:
-        await _end(process)
+        await end_program(process)
     if scope.cancelled_caught:
         msg = f"did not end within {format_duration(timeout)}"
         raise ProgramError(msg)
@@ -115,7 +115,8 @@ async def _send(stream: ByteSendStream, data: bytes) -> None:
         await stream.aclose()
 
 
-async def _end(process: Process) -> None:
+async def end_program(process: Process) -> None:
+    """End a program that was started in a session of its own, and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with anyio.move_on_after(_SHUTDOWN, shield=True):

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +16,9 @@ from typing import Final
 
 import anyio
 from anyio import to_thread
-from anyio.abc import Process
 
 from nodeagent.log import Log
+from nodeagent.program import end_program
 from nodeagent.server.app import Request, Response
 from nodeagent.server.kubelet.api import Answer
 from nodeagent.server.kubelet.exchange import Exchange
@@ -31,7 +29,6 @@ log = Log("server")
 
 _CHUNK: Final = 256 * 1024
 _PATIENCE: Final = 30.0
-_END: Final = 2.0
 _MOST_SERVICES: Final = 4
 _MOST_LINES: Final = 100_000
 _LONGEST_PATTERN: Final = 1024
@@ -213,16 +210,5 @@ async def _sent_journal(exchange: Exchange, command: Sequence[str]) -> bool:
                 await exchange.write(data)
                 sent = True
     finally:
-        await _ended(process)
+        await end_program(process)
     return sent
-
-
-async def _ended(process: Process) -> None:
-    """End a process and its children, if it has not ended."""
-    with anyio.CancelScope(shield=True):
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        with anyio.move_on_after(_END):
-            await process.wait()
-        await process.aclose()
