@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import anyio
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import LineTooLong
+from anyio import to_thread
 
 from nodeagent.log import Log
 from nodeagent.server.app import Request, Response
@@ -27,6 +29,7 @@ LONGEST: Final = 4 * 3600.0
 """Seconds that any answer may take; streams that were upgraded have limits of their own."""
 _BODY: Final = 10.0
 """Seconds that a client has for the body of a request."""
+_CHUNK: Final = 256 * 1024
 SERVER: Final = "nodeagent"
 _SAFE: Final[Mapping[str, str]] = {"Server": SERVER, "X-Content-Type-Options": "nosniff"}
 _TEXT: Final[Mapping[str, str]] = {**_SAFE, "Content-Type": "text/plain; charset=utf-8"}
@@ -191,6 +194,14 @@ class Exchange:
             await stream.prepare(self._raw)
         if data:
             await self._stream.write(data)
+
+    async def write_file(self, descriptor: int) -> None:
+        """The same with what is in an open file, which is closed then."""
+        try:
+            while data := await to_thread.run_sync(os.read, descriptor, _CHUNK):
+                await self.write(data)
+        finally:
+            os.close(descriptor)
 
     @property
     def begun(self) -> bool:

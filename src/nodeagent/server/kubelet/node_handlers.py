@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import html
 import inspect
-import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,6 @@ from nodeagent.server.kubelet.node_files import open_below
 from nodeagent.server.kubelet.node_log_query import answer_query
 
 _JSON: Final = "application/json"
-_CHUNK: Final = 256 * 1024
 _DEEPEST: Final = 100
 
 
@@ -94,11 +92,7 @@ class NodeHandlers:
             if not path.endswith("/"):
                 return Response(301, headers={"Location": quote(path.rpartition("/")[2]) + "/"})
             return Response(200, _listing(found), "text/html; charset=utf-8")
-        try:
-            while data := await to_thread.run_sync(os.read, found, _CHUNK):
-                await exchange.write(data)
-        finally:
-            os.close(found)
+        await exchange.write_file(found)
         return await exchange.end()
 
 

@@ -5,7 +5,6 @@ docs/behaviour/server.md, "Logs of services".
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -27,7 +26,6 @@ from nodeagent.server.kubelet.node_files import open_below
 
 log = Log("server")
 
-_CHUNK: Final = 256 * 1024
 _PATIENCE: Final = 30.0
 _MOST_SERVICES: Final = 4
 _MOST_LINES: Final = 100_000
@@ -184,12 +182,7 @@ async def _sent_file(exchange: Exchange, root: Path, steps: Sequence[str]) -> bo
         return False
     if isinstance(found, list):
         return False
-    try:
-        await exchange.write(b"")
-        while data := await to_thread.run_sync(os.read, found, _CHUNK):
-            await exchange.write(data)
-    finally:
-        os.close(found)
+    await exchange.write_file(found)
     return True
 
 
