@@ -29,6 +29,7 @@ from nodeagent.kube.credentials.key_pair import new_key, signing_request
 from nodeagent.kube.credentials.steps import (
     Situation,
     Step,
+    new_deadline,
     next_step,
     retry_delay,
     rotation_deadline,
@@ -475,6 +476,15 @@ def test_kr5_a_deadline_is_at_70_to_90_percent(begin: datetime, life: timedelta)
     life = min(life, timedelta(days=36500))
     deadline = rotation_deadline(Validity(begins, begins + life))
     assert life * 0.7 - DAY / 86400 <= deadline - begins <= life * 0.9 + DAY / 86400
+
+
+@given(st.timedeltas(-DAY, DAY), st.timedeltas(DAY * 0, DAY * 365))
+def test_kr5_the_life_of_a_new_certificate_counts_from_now_on(
+    age: timedelta, left: timedelta
+) -> None:
+    now = BEGIN
+    deadline = new_deadline(Validity(now - age, now + left), now)
+    assert now <= deadline <= max(now + left, now - age)
 
 
 @given(st.integers(0, 10**6))

@@ -23,10 +23,11 @@ from nodeagent.kube.config import KubeConfig
 from nodeagent.kube.credentials.keeper import AccessKeeper
 from nodeagent.kube.credentials.key_pair import SigningRequest, new_key, signing_request
 from nodeagent.kube.credentials.node_kubeconfig import write_node_kubeconfig
-from nodeagent.kube.credentials.signing import SigningError, obtain_certificate
+from nodeagent.kube.credentials.signing import SigningError, kept_request, obtain_certificate
 from nodeagent.kube.credentials.steps import (
     Situation,
     Step,
+    new_deadline,
     next_step,
     retry_delay,
     rotation_deadline,
@@ -202,7 +203,7 @@ class ClientCertificates:
         source = KubeConfig(self._settings.bootstrap_kubeconfig)
         self._tell(f"a client certificate is being asked for with {source.source}")
         cluster = await source.cluster()
-        request = await to_thread.run_sync(self._first_request)
+        request = await to_thread.run_sync(kept_request, self._store, self._settings.node_name)
         try:
             async with self._open_client(source) as client:
                 certificate = await self._obtain(client, request, _WAIT_FOR_FIRST)
@@ -243,10 +244,7 @@ class ClientCertificates:
             ended = f"ended {validity.ends:%Y-%m-%d %H:%M:%S} UTC" if validity else "is none"
             msg = f"the certificate that {request.name} got {ended}"
             raise SigningError(msg, final=True)
-        # Its life counts from now on: signers often let it begin earlier, so that a short one
-        # would be due at once, and the next one, too.
-        rest = Validity(max(validity.begins, self._clock.now()), validity.ends)
-        self._planned = validity, rotation_deadline(rest)
+        self._planned = validity, new_deadline(validity, self._clock.now())
         return certificate
 
     async def _use(self, certificate: bytes) -> None:
@@ -263,17 +261,6 @@ class ClientCertificates:
         self.problem = waiting_for
         if self._keeper.access is None:
             self._keeper.waiting_for = waiting_for
-
-    def _first_request(self) -> SigningRequest:
-        """With the key of a request from before a restart, if there is one."""
-        if key := self._store.pending_key():
-            try:
-                return signing_request(key, self._settings.node_name)
-            except ValueError as error:
-                log.warning("pending_key_unusable", cause=str(error))
-        request = self._next_request()
-        self._store.keep_key(request.key)
-        return request
 
     def _next_request(self) -> SigningRequest:
         return signing_request(new_key(), self._settings.node_name)

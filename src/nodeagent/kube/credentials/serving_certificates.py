@@ -25,11 +25,9 @@ from nodeagent.kube.credentials.key_pair import (
     SubjectNames,
     belong_together,
     names_of,
-    new_key,
-    signing_request,
 )
-from nodeagent.kube.credentials.signing import SigningError, obtain_certificate
-from nodeagent.kube.credentials.steps import retry_delay, rotation_deadline
+from nodeagent.kube.credentials.signing import SigningError, kept_request, obtain_certificate
+from nodeagent.kube.credentials.steps import new_deadline, retry_delay, rotation_deadline
 from nodeagent.kube.credentials.store import SERVING_FILES, CertificateStore
 from nodeagent.kube.errors import KubeError
 from nodeagent.kube.validity import Validity, validity_of
@@ -201,7 +199,9 @@ class ServingCertificates:
 
     async def _obtain(self, names: SubjectNames) -> bool:
         """Get a certificate for these names; False when the node has got others meanwhile."""
-        request = await to_thread.run_sync(self._request, names)
+        request = await to_thread.run_sync(
+            kept_request, self._store, self._node_name, SERVING, names
+        )
         certificate = b""
         async with background() as tasks:
             with anyio.CancelScope() as patience:
@@ -245,10 +245,7 @@ class ServingCertificates:
         await to_thread.run_sync(self._store.forget_key)
         if self._held is not None:
             self._metrics.rotated((now - self._held.validity.begins).total_seconds())
-        # Signers often let a certificate begin earlier: one with a short life would be due at
-        # once, and the next one, too.
-        rest = Validity(max(validity.begins, now), validity.ends)
-        self._held = Held(validity, covered, rotation_deadline(rest))
+        self._held = Held(validity, covered, new_deadline(validity, now))
         log.info("serving_certificate_obtained", ends=f"{validity.ends:%Y-%m-%dT%H:%M:%SZ}")
         self.changed()
 
@@ -259,18 +256,6 @@ class ServingCertificates:
 
     def _tell(self, waiting_for: str) -> None:
         self.problem = waiting_for if self._held else f"{_NONE}: {waiting_for}"
-
-    def _request(self, names: SubjectNames) -> SigningRequest:
-        """With the key of a request from before a restart or a failure, if there is one."""
-        if key := self._store.pending_key():
-            try:
-                return signing_request(key, self._node_name, SERVING, names)
-            except ValueError as error:
-                log.warning("pending_key_unusable", cause=str(error))
-        key = new_key()
-        request = signing_request(key, self._node_name, SERVING, names)
-        self._store.keep_key(key)
-        return request
 
 
 def why_due(held: Held | None, names: SubjectNames, now: datetime) -> str:

@@ -18,7 +18,17 @@ from nodeagent.api.codec import decode
 from nodeagent.api.meta import ObjectMeta
 from nodeagent.kube import paths
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials.key_pair import SigningRequest, belong_together
+from nodeagent.kube.credentials.key_pair import (
+    CLIENT,
+    NAMELESS,
+    Purpose,
+    SigningRequest,
+    SubjectNames,
+    belong_together,
+    new_key,
+    signing_request,
+)
+from nodeagent.kube.credentials.store import CertificateStore
 from nodeagent.kube.errors import ApiError, KubeError
 from nodeagent.log import Log
 
@@ -38,6 +48,34 @@ class SigningError(Exception):
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
         self.final = final
+
+
+def kept_request(
+    store: CertificateStore,
+    node_name: str,
+    purpose: Purpose = CLIENT,
+    names: SubjectNames = NAMELESS,
+) -> SigningRequest:
+    """A request that is the same after a restart, as its key is kept. Blocking.
+
+    Args:
+        store: has the key of one from before, or gets that of this one.
+        node_name: whom the certificate is for.
+        purpose: what it is for.
+        names: where the node is reached.
+
+    Raises:
+        OSError: the key could not be kept.
+        ValueError: a name cannot stand in a certificate.
+    """
+    if key := store.pending_key():
+        try:
+            return signing_request(key, node_name, purpose, names)
+        except ValueError as error:
+            log.warning("pending_key_unusable", cause=str(error))
+    request = signing_request(new_key(), node_name, purpose, names)
+    store.keep_key(request.key)
+    return request
 
 
 async def obtain_certificate(

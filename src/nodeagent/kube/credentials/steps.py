@@ -67,6 +67,15 @@ def rotation_deadline(validity: Validity, share: float | None = None) -> datetim
     return validity.begins + max(validity.ends - validity.begins, timedelta()) * part
 
 
+def new_deadline(validity: Validity, now: datetime) -> datetime:
+    """The same for a certificate that has just been given: its life counts from now on.
+
+    Signers often let it begin earlier, so that a short one would be due at once, and the next
+    one, too.
+    """
+    return rotation_deadline(Validity(max(validity.begins, now), validity.ends))
+
+
 def retry_delay(failures: int, *, refused: bool) -> float:
     """Seconds until the next try after ``failures`` in a row, before jitter."""
     first, longest = _FIRST_DELAY, _LONGEST_DELAY
