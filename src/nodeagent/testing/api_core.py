@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from nodeagent.api.times import format_time
 from nodeagent.clock import Clock, SystemClock
@@ -27,7 +27,9 @@ from nodeagent.testing.api_rules import (
     complete,
     deletion,
     invalid,
+    may_go,
     token_answer,
+    updated,
 )
 from nodeagent.testing.api_watch import (
     INITIAL_EVENTS_END,
@@ -35,18 +37,6 @@ from nodeagent.testing.api_watch import (
     Change,
     History,
 )
-
-_KEPT: Final = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "resourceVersion",
-)
-"""Metadata that no update changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,17 +331,13 @@ class ApiCore:
         resource, before = target.resource, self._existing(target)
         given = new.get("metadata") or {}
         check_versions(resource, before, given.get("uid"), given.get("resourceVersion"))
-        after = copy.deepcopy(_merged(target, before, new))
-        meta = after["metadata"] = {
-            **{k: v for k, v in given.items() if k not in _KEPT},
-            **{k: before["metadata"][k] for k in _KEPT if k in before["metadata"]},
-        }
+        after = updated(target, before, new)
         check_change(resource, before, after)
         if after == before:
             return before
         if resource.generations and after.get("spec") != before.get("spec"):
-            meta["generation"] += 1
-        if _may_go(meta):
+            after["metadata"]["generation"] += 1
+        if may_go(after["metadata"]):
             gone: dict[str, Any] = self._write(resource, after, None)
             return gone
         written: dict[str, Any] = self._write(resource, before, after)
@@ -396,21 +382,3 @@ def _number(version: str) -> int:
     if version and not version.isdecimal():
         raise ApiError(400, "BadRequest", f"invalid resource version {version!r}")
     return int(version or 0)
-
-
-def _may_go(meta: Mapping[str, Any]) -> bool:
-    """Whether nothing holds back the end of an object any more."""
-    held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
-    return "deletionTimestamp" in meta and not held
-
-
-def _merged(target: Target, before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What an update through a path may change; its metadata is taken apart elsewhere."""
-    if target.subresource in ("status", "approval"):
-        return {**before, "status": new.get("status") or {}}
-    if target.subresource == "ephemeralcontainers":
-        added = (new.get("spec") or {}).get("ephemeralContainers", [])
-        return {**before, "spec": {**before["spec"], "ephemeralContainers": added}}
-    same = {"kind": before["kind"], "apiVersion": before["apiVersion"]}
-    status = {"status": before.get("status", {})} if target.resource.status else {}
-    return {**new, **same, **status}

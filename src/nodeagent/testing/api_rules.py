@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -11,13 +12,24 @@ from nodeagent.api.codec import convert, to_builtins
 from nodeagent.api.defaults import set_defaults
 from nodeagent.api.times import format_time, parse_time
 from nodeagent.kube import ApiError
-from nodeagent.testing.api_resources import Resource
+from nodeagent.testing.api_resources import Resource, Target
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 _PRIORITIES: Final = {
     "system-node-critical": 2_000_001_000,
     "system-cluster-critical": 2_000_000_000,
 }
+_KEPT: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "resourceVersion",
+)
+"""Metadata that no update changes."""
 _NOT_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 Find = Callable[[str, str, str], Mapping[str, Any] | None]
@@ -175,6 +187,34 @@ def check_change(resource: Resource, before: Mapping[str, Any], after: Mapping[s
     ):
         cause = "spec: Forbidden: pod updates may not change fields other than some"
         raise invalid(resource, name, cause)
+
+
+def updated(target: Target, before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A copy of what an object becomes by an update through a path, which may not change all."""
+    given, had = new.get("metadata") or {}, before["metadata"]
+    meta = {
+        **{k: v for k, v in given.items() if k not in _KEPT},
+        **{k: had[k] for k in _KEPT if k in had},
+    }
+    return copy.deepcopy({**_merged(target, before, new), "metadata": meta})
+
+
+def _merged(target: Target, before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The same but for its metadata."""
+    if target.subresource in ("status", "approval"):
+        return {**before, "status": new.get("status") or {}}
+    if target.subresource == "ephemeralcontainers":
+        added = (new.get("spec") or {}).get("ephemeralContainers", [])
+        return {**before, "spec": {**before["spec"], "ephemeralContainers": added}}
+    same = {"kind": before["kind"], "apiVersion": before["apiVersion"]}
+    status = {"status": before.get("status", {})} if target.resource.status else {}
+    return {**new, **same, **status}
+
+
+def may_go(meta: Mapping[str, Any]) -> bool:
+    """Whether nothing holds back the end of an object any more."""
+    held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+    return "deletionTimestamp" in meta and not held
 
 
 def deletion(
