@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from nodeagent.embedded.process.attached import AttachedProcess, attached_proces
 from nodeagent.embedded.process.execution import not_running, run_command
 from nodeagent.embedded.process.handles import (
     Handle,
+    check_kernel,
     kill_process,
     open_handle,
     wait_for_end,
@@ -97,7 +97,7 @@ class ProcessBackend:
         Raises:
             OSError: the state directory cannot be made, or the kernel is too old.
         """
-        _check_kernel()
+        check_kernel()
         await to_thread.run_sync(self.store.open)
         zygote = Zygote(self.store.root / "launcher.log")
         try:
@@ -396,11 +396,3 @@ def _say(isolation: Isolation) -> None:
     changes = "memory" if isolation.upper == "tmpfs" else "the state directory"
     why = {"why": isolation.reason} if isolation.reason else {}
     log.info("containers_isolated", by=means, changes_go_to=changes, **why)
-
-
-def _check_kernel() -> None:
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError) as exc:
-        msg = "the process backend of the embedded runtime needs Linux 5.3 or newer (pidfd_open)"
-        raise OSError(msg) from exc

@@ -43,6 +43,19 @@ class Handle:
         self.monitor_fd = self.container_fd = -1
 
 
+def check_kernel() -> None:
+    """See that processes can be held on to.
+
+    Raises:
+        OSError: the kernel is too old.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError) as exc:
+        msg = "the process backend of the embedded runtime needs Linux 5.3 or newer (pidfd_open)"
+        raise OSError(msg) from exc
+
+
 def open_handle(record: MonitorFile, boot_id: str) -> Handle | None:
     """Take hold of what a monitor has written down; None when it does not run any more."""
     if record.boot_id != boot_id:
