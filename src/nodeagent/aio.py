@@ -17,6 +17,9 @@ from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
+PEER_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""What a stream raises when its other side has gone, or when it was closed here."""
+
 
 def jitter(seconds: float, factor: float = 0.5) -> float:
     """A delay uniform in ``[seconds, seconds * (1 + factor))``; 0 stays 0."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
+from nodeagent.aio import PEER_GONE
 from nodeagent.log import Log
 from nodeagent.rpc import ResourceExhausted, RpcError
 from nodeagent.streaming.upgrading import (
@@ -43,7 +44,6 @@ MOST_TOKENS: Final = 1000
 """URLs that may wait to be used."""
 _REQUEST: Final = 30.0
 _FAREWELL: Final = 5.0
-_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class StreamServer:
                 with anyio.move_on_after(_FAREWELL):
                     while True:
                         await stream.receive()
-            except (*_GONE, OSError):
+            except (*PEER_GONE, OSError):
                 return  # the client has gone
 
     async def _serve(self, stream: ByteStream) -> None:

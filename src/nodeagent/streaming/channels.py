@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from nodeagent.aio import PEER_GONE
 from nodeagent.streaming import spdy
 from nodeagent.streaming.messages import MessageError, MessageReader, message
 from nodeagent.streaming.protocols import BASE64, NAMES, Channel
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 STREAMS_WITHIN: Final = 30.0
 """Seconds in which a client must have opened all streams that it has asked for."""
 _PART: Final = 64 * 1024
-_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class ChannelsError(Exception):
@@ -156,7 +156,7 @@ class SpdyChannels(Channels):
         if not data:
             try:
                 data = await self._stream.receive(_PART)
-            except _GONE:
+            except PEER_GONE:
                 self._over = True
                 return False
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from nodeagent.aio import background
+from nodeagent.aio import PEER_GONE, background
 from nodeagent.streaming import spdy
 from nodeagent.streaming.messages import MessageError, MessageReader, message
 from nodeagent.streaming.protocols import BASE64
@@ -24,7 +24,6 @@ Connect = Callable[[int], Awaitable["ByteStream"]]
 """Connects to a port; an OSError is told the client in its own words."""
 _PART: Final = 32 * 1024
 _WAITING: Final = 16
-_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _MOST_PORTS: Final = 128
 
 
@@ -74,7 +73,7 @@ class SpdyPorts:
                         await self._take(event, tg)
                     await self._sender.answer()
                     data = await self.stream.receive()
-            except (*_GONE, spdy.SpdyError):
+            except (*PEER_GONE, spdy.SpdyError):
                 tg.cancel_scope.cancel()
 
     async def _take(self, event: spdy.Event, tg: TaskGroup) -> None:
@@ -87,7 +86,7 @@ class SpdyPorts:
             try:
                 if isinstance(event, spdy.Data) and event.data:
                     await pair.sender.send(event.data)
-            except _GONE:
+            except PEER_GONE:
                 return  # the port does not take it any more
             if isinstance(event, spdy.Reset) or event.fin:
                 pair.sender.close()
@@ -133,7 +132,7 @@ class SpdyPorts:
             if trouble:
                 self._core.reset(pair.data, spdy.CANCEL)
             await self._sender.flush()
-        except _GONE:
+        except PEER_GONE:
             pass
         finally:
             self._pairs.pop(key, None)
@@ -164,7 +163,7 @@ async def serve_websocket_ports(
                 )
                 if trouble:
                     await say(2 * index + 1, trouble.encode())
-            except _GONE:
+            except PEER_GONE:
                 return
 
     async with anyio.create_task_group() as tg:
@@ -177,7 +176,7 @@ async def serve_websocket_ports(
                 for index, port in enumerate(ports[:_MOST_PORTS]):
                     joined.start_soon(one, index, port)
             await socket.close()
-        except _GONE:
+        except PEER_GONE:
             pass  # the client has lost interest
         finally:
             for sender, receiver in streams:
@@ -200,7 +199,7 @@ async def _receive_ports(
                 continue
             try:
                 await streams[part.channel // 2][0].send(part.data)
-            except _GONE:
+            except PEER_GONE:
                 continue  # that port does not take anything any more
     except MessageError:
         pass  # as good as gone
@@ -232,7 +231,7 @@ async def join_port(
                 async for data in receiver:
                     await stream.send(data)
                 await stream.send_eof()
-            except (*_GONE, OSError):
+            except (*PEER_GONE, OSError):
                 return  # the other direction sees the same
 
         tg.start_soon(there)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from anyio.abc import ByteStream
 
+from nodeagent.aio import PEER_GONE
 from nodeagent.streaming import spdy
 from nodeagent.streaming.ports import PortError
 from nodeagent.streaming.spdy_sender import SpdySender
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _WAITING: Final = 16
 _MOST_TEXT: Final = 4096
-_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class SpdyPortClient:
                     await self._take(event)
                 await self._sender.answer()
                 data = await self.stream.receive()
-        except (*_GONE, spdy.SpdyError):
+        except (*PEER_GONE, spdy.SpdyError):
             pass  # as good as gone
         finally:
             self._over = True
@@ -98,7 +98,7 @@ class SpdyPortClient:
             try:
                 if data:
                     await pair.sender.send(data)
-            except _GONE:
+            except PEER_GONE:
                 return  # nobody wants to hear it any more
             if isinstance(event, spdy.Reset) or event.fin:
                 pair.sender.close()
@@ -147,7 +147,7 @@ class _PortStream(ByteStream):
         self._pair.sender.close()
         try:
             await self._client.say(self._pair.data, b"", fin=True)
-        except _GONE:
+        except PEER_GONE:
             return
 
     @property

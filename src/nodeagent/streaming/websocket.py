@@ -13,6 +13,8 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from nodeagent.aio import PEER_GONE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -84,7 +86,7 @@ class WebSocket:
         if not data:
             try:
                 data = await self._stream.receive(_PART)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            except PEER_GONE:
                 return False
         try:
             self._core.receive_data(data)

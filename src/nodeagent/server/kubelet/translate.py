@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 from anyio.abc import ByteStream
 
-from nodeagent.aio import background
+from nodeagent.aio import PEER_GONE, background
 from nodeagent.server.kubelet.stream_limits import Activity, StreamLimits, limited
 from nodeagent.server.kubelet.stream_request import Streams, Wish
 from nodeagent.streaming.protocols import (
@@ -44,7 +44,6 @@ _FAREWELL: Final = 30.0
 """Seconds that a client has to take the last bytes."""
 _UNKNOWN_PROTOCOL: Final = (400, 403, 405, 426, 501)
 """What servers answer that do not know a protocol."""
-_GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 def to_translate(request: Request, wish: Wish, declined: int = 0) -> Agreed | None:
@@ -166,7 +165,7 @@ async def translate(
                     await _tunnel(here, there, upgraded.rest)
                 else:
                     await _ports(here, there, upgraded.rest, agreed.protocol, wish)
-    except _GONE:
+    except PEER_GONE:
         pass
     finally:
         client.close()
@@ -206,7 +205,7 @@ async def _pump(source: Channels, target: Channels, end: anyio.CancelScope) -> N
                 await target.send(said.channel, said.data)
             if said.end:
                 await target.end(said.channel)
-    except (*_GONE, ChannelsError):
+    except (*PEER_GONE, ChannelsError):
         pass  # one of them has gone, and so the other one goes
     end.cancel()
 
@@ -220,7 +219,7 @@ async def _tunnel(here: TransportStream, there: TransportStream, rest: bytes) ->
         try:
             async for data in source:
                 await target.send(data)
-        except _GONE:
+        except PEER_GONE:
             pass  # one of them has gone, and so the other one goes
         tg.cancel_scope.cancel()
 
