@@ -50,13 +50,14 @@ class UserNamespaces:
         self._pods = pods
         self._find = find
         self._ranges = range(0)
+        self._ranges_for: int | None = None
         self._given: dict[PodUID, int] = {}
         self._lock = anyio.Lock()
         self._loaded = False
 
-    def resize(self, count: int) -> None:
-        """Have so many ranges from now on; those that are given stay."""
-        self._count = count
+    def resize(self, pods: int) -> None:
+        """There may be so many pods from now on; the ranges that they have stay theirs."""
+        self._pods = pods
 
     async def of(self, pod: Pod) -> v1.UserNamespace | None:
         """The pod's namespace; None when it has the host's users.
@@ -80,24 +81,24 @@ class UserNamespaces:
 
     async def _range(self, uid: PodUID) -> int:
         if not self._loaded:
-            self._ranges = await self._find(self._pods)
             self._given.update(await to_thread.run_sync(self._load))
             self._loaded = True
         first = self._given.get(uid)
         if first is None:
-            first = self._free()
+            first = await self._free()
             await to_thread.run_sync(self._save, uid, first)
             self._given[uid] = first
         return first
 
-    def _free(self) -> int:
+    async def _free(self) -> int:
+        if self._ranges_for != (pods := self._pods):
+            self._ranges = await self._find(pods)
+            self._ranges_for = pods
         taken = set(self._given.values())
         first = next((candidate for candidate in self._ranges if candidate not in taken), None)
         if first is None:
-            message = (
-                f"all {len(self._ranges)} ranges of user ids for pods with hostUsers: false "
-                "are used"
-            )
+            count = len(self._ranges)
+            message = f"all {count} ranges of user ids for pods with hostUsers: false are used"
             raise SyncError(message, reason=SyncReason.CREATE_SANDBOX)
         return first
 

@@ -76,6 +76,22 @@ async def test_a_range_is_free_again_when_its_pod_is_forgotten(tmp_path: Path) -
     assert await first_of(spaces, "b") == 65536
 
 
+async def test_ids_must_be_enough_for_new_pods_when_more_may_come(tmp_path: Path) -> None:
+    set_aside = {"text": "0: kubelet 65536 65536\n"}
+
+    async def some(pods: int) -> range:
+        return parse_ids(set_aside["text"], pods)
+
+    spaces = UserNamespaces(tmp_path, 1, some)
+    assert await first_of(spaces, "a") == 65536
+    spaces.resize(2)
+    with pytest.raises(SyncError, match="65536 ids are not enough for 2 pods"):
+        await spaces.of(own_users("b"))
+    assert await first_of(spaces, "a") == 65536
+    set_aside["text"] = "0: kubelet 65536 131072\n"
+    assert await first_of(spaces, "b") == 131072
+
+
 async def test_without_ids_set_aside_all_but_the_lowest_are_for_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
