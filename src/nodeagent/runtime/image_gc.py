@@ -139,6 +139,7 @@ class ImageGC:
         self._began = anyio.current_time()
         task_status.started()
         while True:
+            self._altered = anyio.Event()
             if not self.policy.off:
                 await self._turn()
             await self._pause()
@@ -152,21 +153,17 @@ class ImageGC:
     async def _pause(self) -> None:
         """Wait for a period; when sources have still to speak, at most until they have.
 
-        Another policy ends the wait.
+        Another policy ends the wait, also one that came in the turn before.
         """
-        self._altered = anyio.Event()
         if self.policy.off:
             await self._altered.wait()
             return
-        waited_for = () if self.sources_ready() else range(int(self.policy.period / _SOON))
-        if not waited_for:
-            with anyio.move_on_after(self.policy.period):
+        with anyio.move_on_after(self.policy.period):
+            if self.sources_ready():
                 await self._altered.wait()
-        for _ in waited_for:
-            with anyio.move_on_after(_SOON):
-                await self._altered.wait()
-            if self._altered.is_set() or self.sources_ready():
-                return
+            while not (self._altered.is_set() or self.sources_ready()):
+                with anyio.move_on_after(_SOON):
+                    await self._altered.wait()
 
     async def _turn(self) -> None:
         try:

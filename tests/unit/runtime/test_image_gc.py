@@ -414,6 +414,32 @@ async def test_gi12_it_may_be_off() -> None:
 
 
 @pytest.mark.anyio
+async def test_another_policy_that_comes_in_the_midst_of_a_turn_holds_at_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.runtime.other_bytes = 70
+    node.runtime.add("a")
+    node.runtime.add("b")
+    await node.aged()
+    removing, go_on, remove = anyio.Event(), anyio.Event(), node.runtime.remove_image
+
+    async def slowly(image: v1.ImageSpec) -> None:
+        removing.set()
+        await go_on.wait()
+        await remove(image)
+
+    monkeypatch.setattr(node.runtime, "remove_image", slowly)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(node.gc.run)
+        await removing.wait()
+        node.gc.reconfigure(replace(node.gc.policy, high_percent=75, low_percent=70))
+        go_on.set()
+        await anyio.sleep(1)
+        assert node.removed == ["a", "b"]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
 async def test_gi13_what_went_is_told_and_counted(node: Node) -> None:
     node.runtime.other_bytes = 76
     node.runtime.add("a", 10)
