@@ -13,32 +13,30 @@ import json
 import sys
 from typing import Final, cast
 
+from nodeagent.rpc.http2_frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    MAGIC,
+    SETTINGS,
+    frame,
+)
+
 _BACKLOG: Final = 1024
 _WEB_ANSWER: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n"
     b"Connection: close\r\n\r\nok"
 )
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD: Final = 9
-_DATA: Final = 0
-_HEADERS: Final = 1
-_SETTINGS: Final = 4
-_END_STREAM: Final = 0x1
-_ACK: Final = 0x1
-_END_HEADERS: Final = 0x4
-
-
-def _frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
-    return (
-        len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
-    )
 
 
 def _text(value: bytes) -> bytes:
     return bytes((len(value),)) + value
 
 
-_GREETING: Final = _frame(_SETTINGS, 0, 0)
+_GREETING: Final = frame(SETTINGS, 0, 0)
 _NEVER_INDEXED: Final = b"\x00"
 _STATUS_200: Final = b"\x88"
 _CONTENT_TYPE: Final = b"\x5f" + _text(b"application/grpc")
@@ -50,10 +48,10 @@ def health_answer(stream: int) -> bytes:
     trailer = _NEVER_INDEXED + _text(b"grpc-status") + _text(b"0")
     message = b"\x00" + len(_SERVING).to_bytes(4, "big") + _SERVING
     return (
-        _frame(_SETTINGS, _ACK, 0)
-        + _frame(_HEADERS, _END_HEADERS, stream, _STATUS_200 + _CONTENT_TYPE)
-        + _frame(_DATA, 0, stream, message)
-        + _frame(_HEADERS, _END_HEADERS | _END_STREAM, stream, trailer)
+        frame(SETTINGS, ACK, 0)
+        + frame(HEADERS, END_HEADERS, stream, _STATUS_200 + _CONTENT_TYPE)
+        + frame(DATA, 0, stream, message)
+        + frame(HEADERS, END_HEADERS | END_STREAM, stream, trailer)
     )
 
 
@@ -73,9 +71,9 @@ class _Health(asyncio.Protocol):
         assert self._transport is not None
         self._data += data
         if not self._greeted:
-            if len(self._data) < len(_PREFACE):
+            if len(self._data) < len(MAGIC):
                 return
-            self._data = self._data[len(_PREFACE) :]
+            self._data = self._data[len(MAGIC) :]
             self._greeted = True
         while len(self._data) >= _HEAD:
             end = _HEAD + int.from_bytes(self._data[:3], "big")
@@ -84,7 +82,7 @@ class _Health(asyncio.Protocol):
             kind, flags = self._data[3], self._data[4]
             stream = int.from_bytes(self._data[5:_HEAD], "big")
             self._data = self._data[end:]
-            if kind in (_DATA, _HEADERS) and flags & _END_STREAM:
+            if kind in (DATA, HEADERS) and flags & END_STREAM:
                 self._transport.write(health_answer(stream))
 
 
