@@ -246,14 +246,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def serving_certificate(base: Path) -> Path:
-    """A certificate for loopback below ``base``, with its key in ``key.pem`` beside it."""
-    from nodeagent.server.kubelet.self_signed import self_signed
-
-    made = self_signed("localhost", ["127.0.0.1"])
-    certificate = base / "served.pem"
-    certificate.write_bytes(made.chain)
-    (base / "key.pem").write_bytes(made.key)
-    return certificate

@@ -8,39 +8,28 @@ in which nothing happens.
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import ssl
-import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import anyio
 from anyio import to_thread
 
-from nodeagent.bench.children import (
-    AgentChild,
-    agent,
-    ended,
-    free_port,
-    serving_certificate,
-    simulated_runtime,
-    work_dir,
-)
+from nodeagent.bench.children import AgentChild, agent, free_port, simulated_runtime, work_dir
 from nodeagent.bench.figures import BenchError, Figures, percentile, spread
 from nodeagent.bench.manifests import NAMESPACE, manifest, pod_name, write
 from nodeagent.bench.proc import read_process
+from nodeagent.bench.stream_end import PART
+from nodeagent.bench.tls import connected, serving_certificate, serving_flags, socat
 from nodeagent.bench.waiting import until
 from nodeagent.bench.watching import until_running
 from nodeagent.cri import CRIClient
 
 _MEGABYTE: Final = 1_000_000
 _TIMEOUT: Final = 120.0
-_PART: Final = 256 * 1024
 _BLOCK: Final = 4 * _MEGABYTE
 _PATH: Final = f"/containerLogs/{NAMESPACE}/{pod_name(0)}-node1/container-0"
 _LOOK_S: Final = 0.05
@@ -72,12 +61,7 @@ async def run(megabytes: int, repeats: int, followers: int, seconds: float) -> F
     with work_dir() as base:
         certificate = await to_thread.run_sync(serving_certificate, base)
         port = free_port()
-        flags = [
-            f"--port={port}", "--address=127.0.0.1", f"--client-ca-file={certificate}",
-            f"--tls-cert-file={certificate}", f"--tls-private-key-file={base / 'key.pem'}",
-            "--anonymous-auth=true", "--authorization-mode=AlwaysAllow",
-            "--container-log-max-size=-1",
-        ]  # fmt: skip
+        flags = [*serving_flags(port, certificate), "--container-log-max-size=-1"]
         async with (
             simulated_runtime(base) as runtime,
             agent(base, runtime.endpoint, flags) as child,
@@ -91,21 +75,21 @@ async def run(megabytes: int, repeats: int, followers: int, seconds: float) -> F
             log = Path(status.log_path)
             await to_thread.run_sync(_fill, log, megabytes)
             await until("the agent to serve logs", lambda: _serves(port), timeout=_TIMEOUT)
-            return await _measured(base, certificate, log, port, child, repeats) | {
+            return await _measured(certificate, log, port, child, repeats) | {
                 "megabytes": megabytes,
                 "quiet": await _quiet(log, port, child, followers, seconds),
             }
 
 
 async def _measured(
-    base: Path, certificate: Path, log: Path, port: int, child: AgentChild, repeats: int
+    certificate: Path, log: Path, port: int, child: AgentChild, repeats: int
 ) -> Figures:
     tail = await _tail(port, child)
     size = (await to_thread.run_sync(log.stat)).st_size / _MEGABYTE
     before = read_process(child.pid).rss_mb
     rates, worst = await to_thread.run_sync(_served, port, size, repeats, child.pid)
     row: Figures = {"agent_mb_s": round(percentile(rates, 0.5), 1)}
-    async with _cat(base, certificate, log) as other:
+    async with socat(certificate, f"EXEC:cat {log}", "-U") as other:
         if other:
             took = [await to_thread.run_sync(_take, other, b"") for _ in range(repeats)]
             row["cat_mb_s"] = round(size / percentile([seconds for seconds, _ in took], 0.5), 1)
@@ -129,28 +113,14 @@ def _fill(log: Path, megabytes: int) -> None:
             file.write(block)
 
 
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-@contextmanager
-def _connected(port: int) -> Iterator[ssl.SSLSocket]:
-    plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT)
-    with _context().wrap_socket(plain) as stream:
-        yield stream
-
-
 def _head(query: str, connection: str = "close") -> bytes:
     return f"GET {_PATH}{query} HTTP/1.1\r\nHost: x\r\nConnection: {connection}\r\n\r\n".encode()
 
 
 def _take(port: int, head: bytes) -> tuple[float, int]:
     """Seconds from the question to the last byte, and how many bytes there were."""
-    buffer = bytearray(_PART)
-    with _connected(port) as stream:
+    buffer = bytearray(PART)
+    with connected(port) as stream:
         began, size = time.perf_counter(), 0
         stream.sendall(head)
         while True:
@@ -212,13 +182,13 @@ async def _tail(port: int, child: AgentChild) -> Figures:
 def _tails(port: int, count: int) -> list[float]:
     """Milliseconds of each question for the last ten lines, over one connection."""
     times = []
-    with _connected(port) as stream:
+    with connected(port) as stream:
         for _ in range(count):
             began = time.perf_counter()
             stream.sendall(_head("?tailLines=10", "keep-alive"))
             got = b""
             while not got.endswith(b"\r\n0\r\n\r\n"):
-                if not (data := stream.recv(_PART)):
+                if not (data := stream.recv(PART)):
                     msg = f"the answer broke off: {got[:200]!r}"
                     raise BenchError(msg)
                 got += data
@@ -235,7 +205,7 @@ async def _quiet(
     alone = await _cpu_percent(child, seconds)
     with ExitStack() as stack:
         for _ in range(followers):
-            stream = stack.enter_context(_connected(port))
+            stream = stack.enter_context(connected(port))
             stream.sendall(_head("?follow=true"))
             await to_thread.run_sync(stream.recv, 1024)
         followed = await _cpu_percent(child, seconds)
@@ -253,32 +223,3 @@ async def _cpu_percent(child: AgentChild, seconds: float) -> float:
     await anyio.sleep(seconds)
     used = read_process(child.pid).cpu_s - before
     return round(100 * used / (anyio.current_time() - began), 2)
-
-
-@asynccontextmanager
-async def _cat(base: Path, certificate: Path, log: Path) -> AsyncIterator[int]:
-    """``cat`` behind a port that speaks TLS; 0 where there is no socat."""
-    program = shutil.which("socat")
-    if program is None:
-        yield 0
-        return
-    port = free_port()
-    listen = f"OPENSSL-LISTEN:{port},bind=127.0.0.1,fork,reuseaddr,verify=0"
-    files = f"cert={certificate},key={base / 'key.pem'}"
-    command = [program, f"-b{_PART}", "-U", f"{listen},{files}", f"EXEC:cat {log}"]
-    with (base / "socat.log").open("ab") as out:
-        process = await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out
-        )
-
-    async def listens() -> bool:
-        try:
-            plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT)
-        except OSError:
-            return False
-        plain.close()
-        return True
-
-    async with ended(process):
-        await until("an answer of socat", listens, timeout=_TIMEOUT)
-        yield port

@@ -7,26 +7,17 @@ given the same two ends and the same certificate.
 
 from __future__ import annotations
 
-import shutil
-import socket
 import ssl
-import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 
-import anyio
 from anyio import to_thread
 
 from nodeagent.bench.children import (
     AgentChild,
     RuntimeChild,
     agent,
-    ended,
     free_port,
-    serving_certificate,
     simulated_runtime,
     work_dir,
 )
@@ -34,6 +25,7 @@ from nodeagent.bench.figures import BenchError, Figures, percentile
 from nodeagent.bench.manifests import NAMESPACE, manifest, pod_name, write
 from nodeagent.bench.proc import read_process
 from nodeagent.bench.stream_end import PART, TO_CLIENT, TO_RUNTIME
+from nodeagent.bench.tls import connected, serving_certificate, serving_flags, socat
 from nodeagent.bench.waiting import until
 from nodeagent.bench.watching import until_running
 from nodeagent.cri import CRIClient
@@ -67,14 +59,9 @@ async def run(megabytes: int, repeats: int) -> Figures:
     with work_dir() as base:
         certificate = await to_thread.run_sync(serving_certificate, base)
         port = free_port()
-        flags = [
-            f"--port={port}", "--address=127.0.0.1", f"--client-ca-file={certificate}",
-            f"--tls-cert-file={certificate}", f"--tls-private-key-file={base / 'key.pem'}",
-            "--anonymous-auth=true", "--authorization-mode=AlwaysAllow",
-        ]  # fmt: skip
         async with (
             simulated_runtime(base) as runtime,
-            agent(base, runtime.endpoint, flags) as child,
+            agent(base, runtime.endpoint, serving_flags(port, certificate)) as child,
             CRIClient(runtime.endpoint) as cri,
         ):
             write(child.manifests, [manifest(0)])
@@ -84,7 +71,7 @@ async def run(megabytes: int, repeats: int) -> Figures:
             before = read_process(child.pid).rss_mb
             row, rss = await _directions(port, runtime, megabytes, repeats, child)
             through: Figures = {"agent": row}
-            async with _socat(base, certificate, end) as other:
+            async with socat(certificate, f"TCP:127.0.0.1:{end}") as other:
                 if other:
                     through["socat"], _ = await _directions(other, runtime, megabytes, repeats)
     return {**compared(through), "rss_before_mb": round(before, 1), "rss_worst_mb": round(rss, 1)}
@@ -137,11 +124,7 @@ def _send_through(port: int, direction: str, size: int) -> float:
         BenchError: there is no upgrade.
         OSError: the connection broke.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT)
-    with context.wrap_socket(plain) as stream:
+    with connected(port) as stream:
         stream.sendall(
             f"POST {_EXEC} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
             "X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n".encode()
@@ -166,10 +149,6 @@ def _send_through(port: int, direction: str, size: int) -> float:
         return time.perf_counter() - began
 
 
-def _knock(port: int) -> None:
-    socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT).close()
-
-
 def _take(stream: ssl.SSLSocket, size: int) -> None:
     buffer = bytearray(PART)
     while size > 0:
@@ -177,31 +156,3 @@ def _take(stream: ssl.SSLSocket, size: int) -> None:
             msg = f"{size} bytes have not come through"
             raise BenchError(msg)
         size -= count
-
-
-@asynccontextmanager
-async def _socat(base: Path, certificate: Path, end: int) -> AsyncIterator[int]:
-    """A socat from TLS to the far end; its port, 0 where there is none."""
-    program = shutil.which("socat")
-    if program is None:
-        yield 0
-        return
-    port = free_port()
-    listen = f"OPENSSL-LISTEN:{port},bind=127.0.0.1,fork,reuseaddr,verify=0"
-    files = f"cert={certificate},key={base / 'key.pem'}"
-    command: Sequence[str] = [program, "-b262144", f"{listen},{files}", f"TCP:127.0.0.1:{end}"]
-    with (base / "socat.log").open("ab") as log:
-        process = await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
-    async with ended(process):
-
-        async def listens() -> bool:
-            try:
-                await to_thread.run_sync(_knock, port)
-            except OSError:
-                return False
-            return True
-
-        await until("an answer of socat", listens, timeout=_TIMEOUT)
-        yield port
