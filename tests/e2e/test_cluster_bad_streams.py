@@ -3,7 +3,6 @@
 docs/behaviour/server.md, "Streams".
 """
 
-import os
 import re
 import socket
 import ssl
@@ -18,6 +17,8 @@ from tests.e2e.cluster.node import ClusterNode
 from tests.e2e.cluster.served import create, served_node
 from tests.e2e.lab.containerd_lab import Lab
 from tests.e2e.lab.waiting import until
+
+from nodeagent.bench.proc import read_process
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(300)]
 
@@ -157,7 +158,7 @@ def test_a_silent_stream_is_closed(
 @pytest.mark.parametrize("lines", [SPDY, (*SOCKET, V5), (*SOCKET, V4)], ids=["spdy", "v5", "v4"])
 def test_clients_that_stop_reading_cost_little(node: ClusterNode, lines: tuple[str, ...]) -> None:
     create(node, "web")
-    before = rss_mb(node.pid)
+    before = read_process(node.pid).rss_mb
     with ExitStack() as stack:
         for _ in range(CLIENTS):
             connection = stack.enter_context(connect(node))
@@ -166,8 +167,8 @@ def test_clients_that_stop_reading_cost_little(node: ClusterNode, lines: tuple[s
             if lines is SPDY:
                 connection.sendall(OPEN_STREAMS)
             assert connection.recv(1)
-        until("the agent at rest", lambda: is_at_rest(node.pid), timeout=120)
-        assert rss_mb(node.pid) - before < MOST_MB * CLIENTS
+        until("the agent at rest", Rest(node.pid).reached, timeout=120)
+        assert read_process(node.pid).rss_mb - before < MOST_MB * CLIENTS
         assert node.plane.kubectl("exec", "web", "--", "echo", "well") == "well\n"
 
 
@@ -184,18 +185,23 @@ def opened() -> bytes:
 OPEN_STREAMS = opened()
 
 
-def rss_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+class Rest:
+    """Whether a process does next to nothing for a second at least.
 
+    Args:
+        pid: of the process.
+    """
 
-def is_at_rest(pid: int) -> bool:
-    """Whether the process does next to nothing for a second."""
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._begin()
 
-    def used() -> float:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def _begin(self) -> None:
+        self._since, self._used = time.monotonic(), read_process(self._pid).cpu_s
 
-    before = used()
-    time.sleep(1)
-    return used() - before < 0.2
+    def reached(self) -> bool:
+        """Whether it is at rest by now; counts anew when it has done something."""
+        busy = read_process(self._pid).cpu_s - self._used >= 0.2
+        if busy:
+            self._begin()
+        return not busy and time.monotonic() - self._since >= 1
