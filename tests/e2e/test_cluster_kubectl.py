@@ -3,10 +3,7 @@
 docs/behaviour/server.md, "Container logs" and "Streams".
 """
 
-import hashlib
 import http.client
-import json
-import os
 import re
 import ssl
 from collections.abc import Iterator
@@ -15,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.node import ClusterNode
-from tests.e2e.cluster.served import create, curl, served_node
+from tests.e2e.cluster.served import create, served_node
 from tests.e2e.lab.containerd_lab import Lab
 from tests.e2e.lab.images import BUSYBOX
 from tests.e2e.lab.waiting import until
@@ -55,13 +52,6 @@ def test_the_options_of_logs(node: ClusterNode) -> None:
     assert kubectl("logs", "talker", "--prefix", "--tail=1") == "[pod/talker/main] oops\n"
 
 
-def test_a_log_is_followed_until_its_container_ends(node: ClusterNode) -> None:
-    kubectl = node.plane.kubectl
-    script = "i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo line $i; sleep 0.3; done; exit 3"
-    create(node, "counter", script, command=("sh", "-c", script), restartPolicy="Never")
-    assert kubectl("logs", "-f", "counter") == "".join(f"line {i}\n" for i in range(1, 6))
-
-
 def test_the_log_of_the_run_before(node: ClusterNode) -> None:
     kubectl = node.plane.kubectl
     script = (
@@ -77,68 +67,11 @@ def test_the_log_of_the_run_before(node: ClusterNode) -> None:
         kubectl("logs", "again", "-c", "nope")
 
 
-def test_commands_in_a_container(node: ClusterNode) -> None:
-    kubectl = node.plane.kubectl
+def test_a_terminal_has_a_name_in_its_container(node: ClusterNode) -> None:
     create(node, "web")
-    done = kubectl.outcome("exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
-    assert done.returncode == 7
-    assert done.stdout == b"out\n"
-    assert done.stderr.startswith(b"err\n")
-    data = os.urandom(10 * 1024**2)
-    digest = hashlib.sha256(data).hexdigest().encode()
-    done = kubectl.outcome("exec", "-i", "web", "--", "sha256sum", said=data)
-    assert done.stdout.split()[0] == digest
-    done = kubectl.outcome("exec", "-i", "web", "--", "cat", said=data)
-    assert done.stdout == data
-    done = kubectl.outcome("exec", "web", "--", "/no/such/command")
-    assert done.returncode
-    assert b"no such file" in done.stderr
-
-
-def test_a_shell_in_a_terminal(node: ClusterNode) -> None:
-    create(node, "web")
-    with node.plane.kubectl.in_terminal("exec", "-it", "web", "--", "sh") as shell:
-        shell.wait_for("# ")
-        shell.type("tty; echo $((40+2))\r")
-        shell.wait_for("/dev/pts/")
-        shell.wait_for("42")
-        shell.type("exit 5\r")
-        assert shell.ends() == 5
-
-
-def test_attaching_to_a_container(node: ClusterNode) -> None:
-    script = "while read line; do echo got $line; done"
-    main = {"stdin": True}
-    create(node, "echo", command=("sh", "-c", script), main=main)
-    with node.plane.kubectl.running("attach", "-i", "echo") as attached:
-        assert attached.stdin is not None
-        assert attached.stdout is not None
-        attached.stdin.write(b"one\ntwo\n")
-        attached.stdin.flush()
-        assert attached.stdout.readline() == b"got one\n"
-        assert attached.stdout.readline() == b"got two\n"
-
-
-def test_attaching_to_a_terminal(node: ClusterNode) -> None:
-    main = {"stdin": True, "tty": True}
-    create(node, "shell", command=("sh",), main=main, restartPolicy="Never")
-    with node.plane.kubectl.in_terminal("attach", "-it", "shell") as shell:
-        shell.type("echo $((40+2)) is shown\r")
-        shell.wait_for("42 is shown")
-        shell.type("exit 3\r")
-        shell.ends()
-    node.wait_api_pod("shell", lambda pod: pod.phase == "Failed", what="Failed")
-
-
-def test_running_something_with_input(node: ClusterNode) -> None:
-    overrides = json.dumps({"spec": {"nodeName": node.name}})
-    data = os.urandom(10 * 1024**2)
-    done = node.plane.kubectl.outcome(
-        "run", "once", "-i", "--rm", "--restart=Never", f"--image={BUSYBOX}",
-        f"--overrides={overrides}", "--command", "--", "sha256sum", said=data,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert hashlib.sha256(data).hexdigest().encode() in done.stdout
+    with node.plane.kubectl.in_terminal("exec", "-it", "web", "--", "tty") as terminal:
+        terminal.wait_for("/dev/pts/")
+        assert terminal.ends() == 0
 
 
 def test_debugging_with_an_ephemeral_container(node: ClusterNode) -> None:
@@ -163,27 +96,6 @@ def test_debugging_with_an_ephemeral_container(node: ClusterNode) -> None:
     shown = kubectl.json("get", "pod", "web")["status"]
     assert shown["phase"] == "Running"
     assert [one["restartCount"] for one in shown["containerStatuses"]] == [0]
-
-
-def test_copying_files_both_ways(node: ClusterNode, tmp_path: Path) -> None:
-    kubectl = node.plane.kubectl
-    create(node, "web")
-    there, back = tmp_path / "there", tmp_path / "back"
-    there.write_bytes(os.urandom(3 * 1024**2))
-    kubectl("cp", str(there), "web:/tmp/copied")
-    kubectl("cp", "web:/tmp/copied", str(back))
-    assert back.read_bytes() == there.read_bytes()
-
-
-def test_a_request_through_a_forwarded_port(node: ClusterNode) -> None:
-    create(node, "web", "mkdir /www; echo hello > /www/index.html; httpd -h /www -p 8080")
-    with node.plane.kubectl.running("port-forward", "web", ":8080") as forwarding:
-        assert forwarding.stdout is not None
-        said = forwarding.stdout.readline().decode()
-        found = re.match(r"Forwarding from 127.0.0.1:(\d+) -> 8080", said)
-        assert found is not None, said
-        for _ in range(2):
-            assert curl(f"http://127.0.0.1:{found[1]}/") == b"hello\n"
 
 
 def test_the_api_server_knows_the_port(node: ClusterNode) -> None:
