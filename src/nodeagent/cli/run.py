@@ -332,13 +332,8 @@ async def _run(
     """Run the agent until ``stop`` is set, and tell the service manager of it."""
     from nodeagent.agent import NodeAgent
     from nodeagent.cli.systemd import CHECKS, from_environment
-    from nodeagent.server.health import Level
 
     manager, agent = from_environment(), NodeAgent(config)
-
-    def trouble() -> str:
-        results = (result for name in CHECKS for result in agent.parts.checks.one(name))
-        return "; ".join(f"{n}: {r.cause}" for n, r in results if r.level is Level.FAILED)
 
     async with agent, anyio.create_task_group() as at_work:
         # What an agent is made of stays as long as it does: collections of all generations, which
@@ -346,7 +341,7 @@ async def _run(
         gc.collect()
         gc.freeze()
         manager.tell("READY=1")
-        at_work.start_soon(manager.keep_alive, trouble)
+        at_work.start_soon(manager.keep_alive, lambda: agent.parts.checks.trouble(CHECKS))
         if reloading is not None:
             at_work.start_soon(reloading.run, agent, manager, hangups)
         await stop.wait()

@@ -23,7 +23,6 @@ from nodeagent.duration import format_duration
 from nodeagent.log import Log
 from nodeagent.reload.last_good import LastGood, Saved
 from nodeagent.reload.loading import First, Loaded, Loader, problems_of
-from nodeagent.server.health import Level
 
 log = Log("config")
 
@@ -312,9 +311,7 @@ class Reloader:
 
     def _trouble(self) -> str:
         """What makes the node unwell; "" when it is well."""
-        checks = self._agent.parts.checks
-        results = (result for name in TELLING for result in checks.one(name))
-        return "; ".join(f"{n}: {r.cause}" for n, r in results if r.level is Level.FAILED)
+        return self._agent.parts.checks.trouble(TELLING)
 
     # -- telling -----------------------------------------------------------------------------
 

@@ -95,6 +95,11 @@ class HealthChecks:
         check = self._checks.get(name)
         return [] if check is None else [(check.name, _outcome(check))]
 
+    def trouble(self, names: Iterable[str]) -> str:
+        """Why some checks fail, each by its name; "" when none of them does."""
+        results = (result for name in names for result in self.one(name))
+        return "; ".join(f"{n}: {r.cause}" for n, r in results if r.level is Level.FAILED)
+
 
 def _outcome(check: Check) -> CheckResult:
     try:

@@ -184,6 +184,15 @@ def test_each_probe_has_its_checks() -> None:
     assert found.one("none") == []
 
 
+def test_trouble_is_what_fails_of_the_checks_that_are_named() -> None:
+    degraded = CheckResult(Level.DEGRADED, "slow")
+    bad = [check("b", CheckResult(Level.FAILED, "gone")), check("c", CheckResult(Level.FAILED))]
+    found = HealthChecks([check("a", OK), *bad, check("d", degraded)])
+    assert found.trouble(("a", "b", "d", "none")) == "b: gone"
+    assert found.trouble(("c", "b")) == "c: ; b: gone"
+    assert found.trouble(("a", "d", "none")) == ""
+
+
 def test_a_broken_check_is_a_failed_one_and_hides_no_other() -> None:
     def broken() -> CheckResult:
         raise KeyError("gone")
