@@ -1,21 +1,13 @@
-"""What a change of manifests would do to the pods of a node. Pure.
-
-It foretells with the agent's own decisions: ``select`` says which documents would be in force,
-``merge_snapshot`` what that changes for the source, and ``compute_pod_actions`` what each pod would
-need done in the runtime. Only the words are made here (docs/configuration.md, "Plan").
-"""
+"""What a change of manifests would do to pods and their containers. Pure."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
 
 from nodeagent.api import Pod
-from nodeagent.api.codec import to_builtins
 from nodeagent.api.documents import Identity
-from nodeagent.api.objects import ConfigMap, Secret
 from nodeagent.model import (
     FILE_SOURCE,
     FullName,
@@ -25,19 +17,13 @@ from nodeagent.model import (
     full_name,
 )
 from nodeagent.model.actions import PodActions
-from nodeagent.model.annotations import CONFIG_HASH
-from nodeagent.objects.refs import ObjectRef, pod_references
+from nodeagent.planning.differences import Change, pod_changes
 from nodeagent.runtime.actions import compute_pod_actions
 from nodeagent.runtime.hash import container_hash
 from nodeagent.runtime.strays import split_strays
-from nodeagent.sources.merge import LOCAL_ANNOTATIONS, merge_snapshot
-from nodeagent.sources.object_selection import ObjectInForce, ObjectSelection
+from nodeagent.sources.merge import merge_snapshot
 from nodeagent.sources.origin import origin_name
 from nodeagent.sources.selection import InForce, Selection, Unsupported
-
-_NAMED_BY: Final = ("name", "mountPath", "devicePath", "containerPort", "key", "ip")
-"""What tells the items of a list apart, the first that all of them have."""
-_NOT_SHOWN: Final = frozenset({CONFIG_HASH, *LOCAL_ANNOTATIONS})
 
 
 class Outcome(enum.Enum):
@@ -60,15 +46,6 @@ class Step(enum.Enum):
     STOP = "stop"
     RUN_ON = "run on"
     NOTHING = "not started"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One field that differs; a value that is not there is None."""
-
-    path: str
-    before: Any
-    after: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,146 +282,3 @@ def _stale(pod: Pod, status: PodRuntimeStatus, name: str) -> str:
     if found is None or latest is None or latest.hash == container_hash(name, found.image):
         return ""
     return "it runs on with the image it has"
-
-
-# -- ConfigMaps and Secrets --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectPlan:
-    """What becomes of one ConfigMap or Secret.
-
-    Attributes:
-        kind: ``ConfigMap`` or ``Secret``.
-        namespace: of the object.
-        name: of the object.
-        origin: the file that gives it, or gave it.
-        what: what becomes of it; keys are named, values never.
-        used_by: the pods that refer to it, ``namespace/name``.
-    """
-
-    kind: str
-    namespace: str
-    name: str
-    origin: str
-    what: str
-    used_by: tuple[str, ...] = ()
-
-    @property
-    def effect(self) -> str:
-        """What pods that use it notice."""
-        return "volumes change while they run, environment variables when a container starts next"
-
-
-def plan_objects(
-    before: Mapping[Identity, ObjectInForce],
-    after: ObjectSelection,
-    pods: Mapping[Identity, InForce],
-) -> tuple[ObjectPlan, ...]:
-    """Say which ConfigMaps and Secrets would come, change and go.
-
-    Args:
-        before: those in force, as far as they are known: what is secret is never on disk.
-        after: what would be in force.
-        pods: the pods that would be in force.
-    """
-    users: dict[ObjectRef, list[str]] = {}
-    for document in pods.values():
-        for ref in pod_references(document.pod):
-            meta = document.pod.metadata
-            users.setdefault(ref, []).append(f"{meta.namespace}/{meta.name}")
-    found = []
-    for identity in dict.fromkeys((*after.objects, *before)):
-        old, new = before.get(identity), after.objects.get(identity)
-        what = _object_change(old, new)
-        held = new or old
-        if not what or held is None:
-            continue
-        ref = ObjectRef(identity.kind, identity.namespace, identity.name)
-        used_by = tuple(sorted(users.get(ref, ())))
-        found.append(
-            ObjectPlan(
-                identity.kind,
-                identity.namespace,
-                identity.name,
-                origin_name(held.origin),
-                what,
-                used_by,
-            )
-        )
-    return tuple(found)
-
-
-def _object_change(old: ObjectInForce | None, new: ObjectInForce | None) -> str:
-    if new is None:
-        return "remove"
-    if old is None:
-        if isinstance(new.value, Secret):
-            return ""
-        return "create"
-    if old.written == new.written or not (
-        isinstance(old.value, ConfigMap) and isinstance(new.value, ConfigMap)
-    ):
-        return ""
-    before = {**old.value.data, **old.value.binary_data}
-    now = {**new.value.data, **new.value.binary_data}
-    keys = [k for k in dict.fromkeys((*before, *now)) if before.get(k) != now.get(k)]
-    return f"update: {', '.join(keys)}" if keys else "update: its metadata"
-
-
-# -- field by field ----------------------------------------------------------------------------
-
-
-def pod_changes(old: Pod, new: Pod) -> Iterator[Change]:
-    """The fields in which two versions of a pod differ; not those that the agent sets."""
-    yield from differences(_shown(old), _shown(new))
-
-
-def _shown(pod: Pod) -> dict[str, Any]:
-    annotations = {k: v for k, v in pod.metadata.annotations.items() if k not in _NOT_SHOWN}
-    metadata: dict[str, Any] = {"labels": dict(pod.metadata.labels), "annotations": annotations}
-    return {"metadata": metadata, "spec": to_builtins(pod.spec)}
-
-
-def differences(before: Any, after: Any, path: str = "") -> Iterator[Change]:
-    """Fields that differ; items of a list are told apart by their names where they have any."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys((*before, *after)):
-            inner = f"{path}.{key}" if path and _plain(key) else f"{path}[{key}]" if path else key
-            yield from differences(before.get(key), after.get(key), inner)
-        return
-    if isinstance(before, list) and isinstance(after, list):
-        yield from _of_lists(before, after, path)
-        return
-    if before != after:
-        yield Change(path, before, after)
-
-
-def _plain(key: str) -> bool:
-    return key.isidentifier()
-
-
-def _of_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Change]:
-    named = _by_name(before, after)
-    if named is None:
-        if before != after:
-            yield Change(path, before, after)
-        return
-    old, new = named
-    for name in dict.fromkeys((*old, *new)):
-        yield from differences(old.get(name), new.get(name), f"{path}[{name}]")
-    common = [name for name in old if name in new]
-    if common != [name for name in new if name in old]:
-        yield Change(f"{path} (order)", list(old), list(new))
-
-
-def _by_name(before: list[Any], after: list[Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    items = [*before, *after]
-    if not all(isinstance(item, dict) for item in items):
-        return None
-    for key in _NAMED_BY:
-        if all(key in item for item in items):
-            old, new = ({str(i[key]): i for i in side} for side in (before, after))
-            if len(old) == len(before) and len(new) == len(after):
-                return old, new
-    return None
