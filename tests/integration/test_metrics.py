@@ -24,7 +24,7 @@ from tests.unit.docs.metric_names import (
 from nodeagent.kube.credentials.certificates import CertificateMetrics
 from nodeagent.kube.credentials.serving_certificates import ServingMetrics
 from nodeagent.kube.metrics import ClientMetrics
-from nodeagent.reload.reloader import ConfigMetrics
+from nodeagent.reload.metrics import ConfigMetrics
 from nodeagent.stats.container_metrics import FAMILIES as CONTAINER
 from nodeagent.stats.resource_metrics import FAMILIES as RESOURCE
 from nodeagent.testing import make_pod

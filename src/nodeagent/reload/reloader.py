@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 import anyio
 from anyio import TASK_STATUS_IGNORED, to_thread
 from anyio.abc import TaskStatus
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from nodeagent.agent import NodeAgent
 from nodeagent.config import ConfigError
@@ -23,6 +22,7 @@ from nodeagent.duration import format_duration
 from nodeagent.log import Log
 from nodeagent.reload.last_good import LastGood, Saved
 from nodeagent.reload.loading import First, Loaded, Loader, problems_of
+from nodeagent.reload.metrics import ConfigMetrics
 
 log = Log("config")
 
@@ -229,7 +229,6 @@ class Reloader:
         changes = await self._agent.reconfigure(loaded.config)
         self._hooks.set_logging(loaded.logging)
         self._active = loaded
-        self._report.needs_restart = changes.needs_restart
         if changes.needs_restart:
             fields = ", ".join(change.field for change in changes.needs_restart)
             remedy = "restart the agent; pods run on meanwhile"
@@ -353,51 +352,3 @@ def _summary(changes: Changes, trial: str) -> str:
     if trial:
         parts.append(f"on trial for {trial}")
     return "; ".join(parts) or "nothing that the agent acts on has changed"
-
-
-class ConfigMetrics:
-    """What is told of the configuration in numbers.
-
-    Args:
-        registry: where it is registered.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.reloads = Counter(
-            "nodeagent_config_reloads",
-            "Times that the configuration was read while the agent ran, by what came of it",
-            ["result"],
-            registry=registry,
-        )
-        for result in ("applied", "refused", "rolled_back", "unchanged"):
-            self.reloads.labels(result)
-        self._error = Gauge(
-            "nodeagent_config_error",
-            "1 while what the configuration files say is not in force",
-            registry=registry,
-        )
-        self._trial = Gauge(
-            "nodeagent_config_trial",
-            "1 while the configuration in force is on trial",
-            registry=registry,
-        )
-        self._restart = Gauge(
-            "nodeagent_config_needs_restart",
-            "Fields of the configuration that wait for a restart",
-            registry=registry,
-        )
-        self._info = Gauge(
-            "nodeagent_config_info",
-            "1 for the configurations there are: what the files say, what is in force, what is "
-            "known to be good; each by a short name of its content",
-            ["assigned", "active", "last_known_good"],
-            registry=registry,
-        )
-
-    def show(self, state: ConfigState, needs_restart: int) -> None:
-        """Take the newest state over."""
-        self._error.set(bool(state.error))
-        self._trial.set(state.trial is not None)
-        self._restart.set(needs_restart)
-        self._info.clear()
-        self._info.labels(state.assigned, state.active, state.last_known_good).set(1)
