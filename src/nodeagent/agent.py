@@ -27,7 +27,7 @@ from nodeagent.cluster import open_link
 from nodeagent.config import AgentConfig, ConfigError
 from nodeagent.config.reload import Changes, LiveSettings, compare, merged
 from nodeagent.config.report import ConfigReport
-from nodeagent.cri import CRIClient, ImageService, RuntimeService
+from nodeagent.cri import ImageService, RuntimeService
 from nodeagent.errors import StartError
 from nodeagent.intake import WatchedSource
 from nodeagent.journal import Journal
@@ -182,8 +182,6 @@ class NodeAgent:
         self.config_report.needs_restart = changes.needs_restart
         parts.settings.change(config)
         parts.set_providers(credentials.providers)
-        if isinstance(parts.client, CRIClient):
-            parts.client.change_timeout(config.runtime_request_timeout)
         assert self._makers is not None
         await self._makers.replace(parts, config, changed)
         return changes

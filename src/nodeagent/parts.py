@@ -112,8 +112,8 @@ class Parts:
     """Opens the API port; None when there is none."""
     ports: dict[str, int] = field(default_factory=dict)
     left_running: tuple[PodUID, ...] = ()
-    _running: RunningSources | None = None
     """Pods that did not stop in time when the agent ended."""
+    _running: RunningSources | None = None
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:

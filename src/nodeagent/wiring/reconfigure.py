@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nodeagent.config import AgentConfig
+from nodeagent.cri import CRIClient
 from nodeagent.parts import Parts
 from nodeagent.runtime.credential_config import ProvidersConfig
 from nodeagent.runtime.garbage_wiring import gc_policy, image_gc_policy, rotation_policy
@@ -26,6 +27,8 @@ def apply_settings(parts: Parts, config: AgentConfig) -> None:
     parts.image_gc.reconfigure(image_gc_policy(config))
     parts.log_rotation.reconfigure(rotation_policy(config))
     parts.journal.resize(config.journal_size)
+    if isinstance(parts.client, CRIClient):
+        parts.client.change_timeout(config.runtime_request_timeout)
     for source in parts.sources:
         if isinstance(source, UrlSource):
             source.reconfigure(config.http_check_frequency)
