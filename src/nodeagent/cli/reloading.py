@@ -131,8 +131,6 @@ class Flags:
         logging: dict[str, Any] = {
             name: settings.pop(name) for name in _OF_THE_LOG if name in settings
         }
-        if not settings.get("static_pod_path"):
-            settings["static_pod_path"] = ()
         return AgentConfig(**settings), logging
 
 

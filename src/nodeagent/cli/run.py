@@ -254,8 +254,6 @@ def make_config(settings: Mapping[str, Any]) -> AgentConfig:
     Raises:
         click.UsageError: a value is not allowed; names the flag.
     """
-    if not settings.get("static_pod_path"):
-        settings = {**settings, "static_pod_path": ()}
     try:
         return AgentConfig(**settings)
     except ConfigError as error:
