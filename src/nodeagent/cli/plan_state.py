@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -119,27 +118,27 @@ def read_root(root: Path, node_name: str) -> NodeState:
             text = "no manifest is in force there"
             state.notes.append(f"{checkpoints / 'manifests.json'} does not exist: {text}")
         else:
-            with suppress(msgspec.DecodeError):
-                saved = msgspec.json.decode(manifests.read_bytes(), type=_Saved)
-                state.node_name = node_name or saved.content.node
+            told = _node_told(manifests)
+            state.node_name = node_name or told
             file = ManifestCheckpoint(manifests, state.node_name)
             state.before = file.load()
             state.objects = file.objects
             if file.problem:
                 state.notes.append(f"{checkpoints / 'manifests.json'}: {file.problem}")
-            elif not state.before and node_name:
-                _note_other_node(manifests, checkpoints, node_name, state)
+            elif told not in ("", state.node_name):
+                text = f"{checkpoints / 'manifests.json'} is of node {told}: nothing of it counts"
+                state.notes.append(text)
         if records is not None:
             state.ran_before = _ran_before(StateFile(records, _RECORDS_VERSION).load())
     return state
 
 
-def _note_other_node(copy: Path, checkpoints: Path, node_name: str, state: NodeState) -> None:
-    with suppress(msgspec.DecodeError, OSError):
-        other = msgspec.json.decode(copy.read_bytes(), type=_Saved).content.node
-        if other not in ("", node_name):
-            text = f"{checkpoints / 'manifests.json'} is of node {other}: nothing of it counts"
-            state.notes.append(text)
+def _node_told(manifests: Path) -> str:
+    """The node whose manifests a file holds; "" when it does not tell."""
+    try:
+        return msgspec.json.decode(manifests.read_bytes(), type=_Saved).content.node
+    except msgspec.DecodeError:
+        return ""
 
 
 def _copied(file: Path, place: Path, state: NodeState) -> Path | None:
