@@ -14,8 +14,7 @@ import click
 import pytest
 
 from nodeagent import AgentConfig, __version__
-from nodeagent.cli import app
-from nodeagent.cli import run as run_module
+from nodeagent.cli import app, serving
 from nodeagent.cli.lock_file import LockFile
 from nodeagent.cli.params import Boolean, Duration, Headers, Size
 from nodeagent.cli.reloading import Reloading
@@ -515,15 +514,15 @@ def test_a_start_error_is_one_line_and_exit_code_one(
     async def fail(_config: AgentConfig, _lock: object, _reloading: object) -> int:
         raise ExceptionGroup("inner", [StartError("nothing answers; try embedded")])
 
-    monkeypatch.setattr("nodeagent.cli.run._serve", fail)
-    assert run_module.serve(AgentConfig()) == 1
+    monkeypatch.setattr("nodeagent.cli.serving._serve", fail)
+    assert serving.serve(AgentConfig()) == 1
     assert capsys.readouterr().err == "nodeagent: nothing answers; try embedded\n"
 
 
 def test_as_many_files_may_be_open_as_the_system_allows() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); "
-        "from nodeagent.cli.run import _descriptors; print(_descriptors())"
+        "from nodeagent.cli.serving import _descriptors; print(_descriptors())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "900\n")
