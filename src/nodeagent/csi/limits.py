@@ -6,7 +6,7 @@ docs/behaviour/csi.md, "Node objects".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import anyio
@@ -72,15 +72,10 @@ class DriverLimits:
                 await self._ask(driver)
 
     def _plan(self) -> None:
-        now, there = anyio.current_time(), self._registry.names()
-        for driver in there | self._due.keys():
-            period = self._period(driver) if driver in there else None
-            if period is None:
-                self._due.pop(driver, None)
-                self._shown.pop(driver, None)
-            else:
-                due = now + max(period, _SHORTEST)
-                self._due[driver] = min(self._due.get(driver, due), due)
+        wanted = {driver: self._period(driver) for driver in self._registry.names()}
+        periods = {driver: period for driver, period in wanted.items() if period is not None}
+        self._due = planned(self._due, periods, anyio.current_time())
+        self._shown = {name: info for name, info in self._shown.items() if name in periods}
 
     async def _ask(self, driver: str) -> None:
         try:
@@ -90,3 +85,17 @@ class DriverLimits:
                 self._shown[driver] = info
         except (RpcError, KubeError, DriverMissingError, TopologyError) as error:
             log.info("driver_limit_not_read", driver=driver, cause=str(error))
+
+
+def planned(due: Mapping[str, float], periods: Mapping[str, float], now: float) -> dict[str, float]:
+    """When each driver is to be asked: as planned, or sooner if it wants that by now.
+
+    Args:
+        due: what was planned.
+        periods: seconds between two questions, for each driver that wants any.
+        now: the same time as that of ``due``.
+    """
+    return {
+        driver: min(due.get(driver, math.inf), now + max(period, _SHORTEST))
+        for driver, period in periods.items()
+    }
