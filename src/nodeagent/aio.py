@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -271,80 +270,3 @@ class Interval:
             if self._seconds == seconds:
                 return
             now = anyio.current_time()
-
-
-class PatientLimiter:
-    """A concurrency limit that a stuck holder cannot exhaust.
-
-    A holder that keeps its slot longer than ``patience`` seconds of loop time goes on, but
-    its slot is given to the next in line: 40 hung calls never starve the rest.
-
-    Args:
-        total: how many holders may run side by side; infinite for any number.
-        patience: seconds after which a holder gives its slot up.
-    """
-
-    def __init__(self, total: float, patience: float) -> None:
-        self._total = total
-        self._patience = patience
-        self._held = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self.overdue = 0
-        """How many holders run past their patience right now."""
-
-    def resize(self, total: float) -> None:
-        """Let more holders or fewer run side by side; those that do now go on."""
-        self._total = total
-        self._admit()
-
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Hold one slot; waits in order of arrival."""
-        await self._acquire()
-        gave_up = False
-
-        def give_up() -> None:
-            nonlocal gave_up
-            gave_up = True
-            self.overdue += 1
-            self._release()
-
-        timer = asyncio.get_running_loop().call_later(self._patience, give_up)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            if gave_up:
-                self.overdue -= 1
-            else:
-                self._release()
-
-    async def _acquire(self) -> None:
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        self._admit()
-        try:
-            if turn.done():
-                await anyio.lowlevel.cancel_shielded_checkpoint()
-            else:
-                await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self._release()  # its turn came at the same moment
-            else:
-                with suppress(ValueError):  # passed over already
-                    self._waiting.remove(turn)
-            raise
-
-    def _release(self) -> None:
-        self._held -= 1
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and self._held < self._total:
-            turn = self._waiting.popleft()
-            if turn.cancelled():
-                continue
-            self._held += 1
-            turn.set_result(None)

@@ -1,9 +1,4 @@
-"""How many things may be made side by side, when nobody knows beforehand what is best.
-
-More at once is faster while each mostly waits, and slower when they fight for the processors
-and disks. So it is tried: while others wait for a turn, twice as many go at once, and it stays at
-that if each takes hardly longer for it.
-"""
+"""How many things may be done side by side, and that what hangs holds up nobody."""
 
 from __future__ import annotations
 
@@ -12,9 +7,11 @@ import heapq
 import itertools
 import statistics
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
+
+import anyio
 
 _WORTH: Final = 1.4
 """Doubling the number must bring this many times as much; else half of them only get in the way."""
@@ -29,32 +26,125 @@ class _Waiter:
     turn: asyncio.Future[None] = field(compare=False)
 
 
-class AdaptiveLimiter:
-    """A limit on what is done side by side that adapts, and that what hangs cannot exhaust.
+class _Slots:
+    """Slots that are held side by side, and who waits for one.
+
+    A holder that keeps its slot longer than ``patience`` seconds of loop time goes on, but its
+    slot is given to the next in line: 40 that hang never starve the rest.
+
+    Attributes:
+        limit: how many may be held now.
+        overdue: how many holders run past their patience right now.
+    """
+
+    limit: float
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self.overdue = 0
+        self._held = 0
+        self._waiting: list[_Waiter] = []
+        self._arrivals = itertools.count()
+
+    @asynccontextmanager
+    async def _hold(self, place: int) -> AsyncIterator[None]:
+        """Hold one slot; waits in order of places, and then of arrival."""
+        await self._acquire(place)
+        gave_up = False
+
+        def give_up() -> None:
+            nonlocal gave_up
+            gave_up = True
+            self.overdue += 1
+            self._release()
+
+        timer = asyncio.get_running_loop().call_later(self._patience, give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if gave_up:
+                self.overdue -= 1
+            else:
+                self._release()
+
+    async def _acquire(self, place: int) -> None:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(place, next(self._arrivals), turn)
+        heapq.heappush(self._waiting, waiter)
+        self._admit()
+        try:
+            if turn.done():
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+            else:
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._release()  # its turn came at the same moment
+            elif waiter in self._waiting:  # not passed over yet
+                self._waiting.remove(waiter)
+                heapq.heapify(self._waiting)
+            raise
+
+    def _release(self) -> None:
+        self._held -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._held < self.limit:
+            turn = heapq.heappop(self._waiting).turn
+            if not turn.done():
+                self._held += 1
+                turn.set_result(None)
+
+
+class PatientLimiter(_Slots):
+    """A limit on what is done side by side that stuck holders cannot exhaust.
 
     A holder that keeps its slot longer than ``patience`` seconds of loop time goes on, but its
     slot is given to the next in line.
 
     Args:
+        total: how many holders may run side by side; infinite for any number.
+        patience: seconds after which a holder gives its slot up.
+    """
+
+    def __init__(self, total: float, patience: float) -> None:
+        super().__init__(patience)
+        self.limit = total
+
+    def resize(self, total: float) -> None:
+        """Let more holders or fewer run side by side; those that do now go on."""
+        self.limit = total
+        self._admit()
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """Hold one slot; waits in order of arrival."""
+        return self._hold(0)
+
+
+class AdaptiveLimiter(_Slots):
+    """A patient limit for when nobody knows beforehand how many at once are best.
+
+    More at once is faster while each mostly waits, and slower when they fight for the processors
+    and disks. So it is tried: while others wait for a turn, twice as many go at once, and it
+    stays at that if each takes hardly longer for it.
+
+    Args:
         least: holders that may run side by side at first; each rush begins with it.
         most: holders that never run side by side.
         patience: seconds after which a holder gives its slot up.
-
-    Attributes:
-        limit: how many may run side by side now.
-        overdue: how many holders run past their patience right now.
     """
 
+    limit: int
+
     def __init__(self, least: int, most: int, patience: float) -> None:
+        super().__init__(patience)
         self._least = least
         self._most = max(least, most)
-        self._patience = patience
         self.limit = least
-        self.overdue = 0
-        self._held = 0
-        self._waiting: list[_Waiter] = []
         self._places = itertools.count()
-        self._arrivals = itertools.count()
         self._pace = _Pace()
 
     def place(self) -> int:
@@ -69,62 +159,17 @@ class AdaptiveLimiter:
             place: who was given one earlier has its turn first.
             kind: what is made; only things of one kind are expected to take the same time.
         """
-        await self._acquire(place)
-        loop, gave_up = asyncio.get_running_loop(), False
-        began, limit = loop.time(), self.limit
-
-        def give_up() -> None:
-            nonlocal gave_up
-            gave_up = True
-            self.overdue += 1
-            self._release()
-
-        timer = loop.call_later(self._patience, give_up)
-        try:
+        async with self._hold(place):
+            began, limit = anyio.current_time(), self.limit
             yield
             if self._waiting and limit == self.limit:
-                self.limit = self._pace.next_limit(kind, loop.time() - began, limit, self._most)
-        finally:
-            timer.cancel()
-            if gave_up:
-                self.overdue -= 1
-            else:
-                self._release()
-
-    async def _acquire(self, place: int) -> None:
-        if self._held < self.limit and not self._waiting:
-            self._held += 1
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                self._release()
-                raise
-            return
-        waiter = _Waiter(place, next(self._arrivals), asyncio.get_running_loop().create_future())
-        heapq.heappush(self._waiting, waiter)
-        self._admit()
-        try:
-            await waiter.turn
-        except asyncio.CancelledError:
-            if waiter.turn.done() and not waiter.turn.cancelled():
-                self._release()  # its turn came at the same moment
-            else:
-                self._waiting.remove(waiter)
-                heapq.heapify(self._waiting)
-            raise
+                took = anyio.current_time() - began
+                self.limit = self._pace.next_limit(kind, took, limit, self._most)
 
     def _release(self) -> None:
-        self._held -= 1
-        self._admit()
+        super()._release()
         if not self._waiting:
             self.limit, self._pace = self._least, _Pace()
-
-    def _admit(self) -> None:
-        while self._waiting and self._held < self.limit:
-            waiter = heapq.heappop(self._waiting)
-            if not waiter.turn.done():
-                self._held += 1
-                waiter.turn.set_result(None)
 
 
 class _Pace:

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.cri.inspection import EndSeen
+from nodeagent.limiter import PatientLimiter
 from nodeagent.log import Log
 from nodeagent.model import ContainerRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.books import Books

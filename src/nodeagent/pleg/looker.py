@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.cri.inspection import AT_ONCE
 from nodeagent.journal import Journal
+from nodeagent.limiter import PatientLimiter
 from nodeagent.log import Log
 from nodeagent.model import ContainerRuntimeStatus, PodRuntimeStatus, PodUID, RuntimePod
 from nodeagent.pleg.books import Books

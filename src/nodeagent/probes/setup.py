@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.aio import PatientLimiter
+from nodeagent.limiter import PatientLimiter
 from nodeagent.probes.exec_probe import ExecProbe, ExecRuntime
 from nodeagent.probes.grpc_probe import GrpcProbe
 from nodeagent.probes.http_probe import HttpProbe

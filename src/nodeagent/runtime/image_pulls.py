@@ -10,11 +10,11 @@ from datetime import datetime
 
 import anyio
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.api import Pod
 from nodeagent.clock import Clock
 from nodeagent.duration import format_duration
 from nodeagent.journal import Journal
+from nodeagent.limiter import PatientLimiter
 from nodeagent.log import Log
 from nodeagent.model import PodUID
 from nodeagent.runtime.errors import ContainerStartError, Waiting

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.futures import pending
+from nodeagent.limiter import PatientLimiter
 
 T = TypeVar("T")
 

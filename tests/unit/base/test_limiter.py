@@ -201,3 +201,23 @@ def test_only_things_of_one_kind_are_compared() -> None:
     assert limit == 8
     for _ in range(50):
         assert pace.next_limit("slow", 1.0, limit, 64) == 8
+
+
+async def test_who_gives_up_waiting_just_when_its_turn_would_come_takes_nothing() -> None:
+    limiter, ended = AdaptiveLimiter(1, 1, 100), list[str]()
+    patience = anyio.CancelScope()
+
+    async def wait() -> None:
+        with patience:
+            async with limiter.slot(limiter.place()):
+                ended.append("had its turn")
+        ended.append("gave up")
+
+    async with anyio.create_task_group() as tasks, limiter.slot(limiter.place()):
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        patience.cancel()
+    assert ended == ["gave up"]
+    with anyio.fail_after(1):
+        async with limiter.slot(limiter.place()):
+            pass

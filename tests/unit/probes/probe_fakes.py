@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import anyio
 from prometheus_client import CollectorRegistry
 
-from nodeagent.aio import PatientLimiter
 from nodeagent.api import (
     Container,
     ContainerState,
@@ -23,6 +22,7 @@ from nodeagent.api import (
 )
 from nodeagent.channels import Channel
 from nodeagent.journal import Journal
+from nodeagent.limiter import PatientLimiter
 from nodeagent.model import PodUID, ProbeKind, ProbeResult, ProbeUpdate
 from nodeagent.probes import ProbeManager, ProbeMetrics, Prober
 from nodeagent.probes.outcome import Handler, Outcome, Target
