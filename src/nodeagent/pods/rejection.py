@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
-from nodeagent.api import PodStatus
+from nodeagent.api import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
 from nodeagent.model import RejectedError
+from nodeagent.pods.phase import PENDING
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 OUT_OF: Final = "OutOf"
 OUT_OF_EXTENDED: Final = "OutOfExtendedResources"
 OTHER: Final = "Other"
+UNSUPPORTED: Final = "UnsupportedField"
 
 COUNTED: Final = frozenset(
     {
@@ -63,3 +66,32 @@ def rejected(status: PodStatus, error: RejectedError) -> PodStatus:
     """The status of a pod that turned out to be one that can never run here."""
     text = f"Pod was rejected: {error}"
     return replace(status, phase="Failed", reason=error.reason, message=text)
+
+
+def with_refusal(status: PodStatus, fields: Sequence[str]) -> PodStatus:
+    """The status of a pod that waits, since it asks for what we cannot do; what runs goes on.
+
+    Args:
+        status: as it is otherwise.
+        fields: those of the pod that we cannot honour.
+    """
+    message = f"not supported by this version of nodeagent: {', '.join(fields)}"
+    waiting = ContainerState(waiting=ContainerStateWaiting(reason=UNSUPPORTED, message=message))
+    return replace(
+        status,
+        phase=status.phase or PENDING,
+        reason=UNSUPPORTED,
+        message=message,
+        container_statuses=tuple(_refused(s, waiting) for s in status.container_statuses),
+    )
+
+
+def without_refusal(status: PodStatus) -> PodStatus:
+    """The same status, not saying any more that we cannot do what the pod asks for."""
+    if status.reason != UNSUPPORTED:
+        return status
+    return replace(status, reason="", message="")
+
+
+def _refused(status: ContainerStatus, waiting: ContainerState) -> ContainerStatus:
+    return replace(status, state=waiting) if status.state.waiting is not None else status

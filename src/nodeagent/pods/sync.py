@@ -7,12 +7,11 @@ is missing, and says in the stored status what it found.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace as replace_data
+from dataclasses import replace
 
-from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from nodeagent.api import ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
+from nodeagent.api import Pod, PodStatus
 from nodeagent.clock import Clock
 from nodeagent.journal import Journal
 from nodeagent.log import Log
@@ -33,7 +32,7 @@ from nodeagent.model.volumes import MountedVolume
 from nodeagent.pods.conditions import restarts_all
 from nodeagent.pods.container_statuses import StatusContext
 from nodeagent.pods.metrics import PodMetrics, count_ends
-from nodeagent.pods.phase import PENDING, TERMINAL
+from nodeagent.pods.phase import TERMINAL
 from nodeagent.pods.protocols import (
     EventRecorder,
     NoProbes,
@@ -44,7 +43,13 @@ from nodeagent.pods.protocols import (
     StatusFn,
     Volumes,
 )
-from nodeagent.pods.rejection import counted_as, rejected
+from nodeagent.pods.rejection import (
+    UNSUPPORTED,
+    counted_as,
+    rejected,
+    with_refusal,
+    without_refusal,
+)
 from nodeagent.pods.start_figures import PullSpan, StartFigures
 from nodeagent.pods.status import DEADLINE_EXCEEDED, NodeFacts, generate_pod_status, is_static
 from nodeagent.pods.status_manager import StatusManager
@@ -52,7 +57,6 @@ from nodeagent.pods.status_manager import StatusManager
 log = Log("sync")
 
 FAILED_MOUNT = "FailedMount"
-UNSUPPORTED = "UnsupportedField"
 
 
 class PodSync:
@@ -153,7 +157,7 @@ class PodSync:
             self._want_mirror(pod)
             self._refuse(pod, shown, fields)
             return False
-        self._store(pod, self._without_refusal(shown))
+        self._store(pod, without_refusal(shown))
         self._ask_unready(pod, shown)
         network = self._network_error()
         if network and not pod.spec.host_network:
@@ -209,7 +213,7 @@ class PodSync:
         """A pod that is being worked on has a new sandbox: its addresses show at once."""
         if (work := self._at_work.get(uid)) is not None:
             pod, status, ran = work
-            status = replace_data(status, sandboxes=(sandbox,), ips=sandbox.ips)
+            status = replace(status, sandboxes=(sandbox,), ips=sandbox.ips)
             self._at_work[uid] = (pod, status, ran)
             self.refresh(uid)
 
@@ -219,8 +223,8 @@ class PodSync:
             pod, status, ran = work
             if self._latest is not None:
                 # A container that was stopped for a new image does not run while that is pulled.
-                status = replace_data(status, containers=self._latest(uid).containers)
-            self._store(pod, self._without_refusal(self._generate(pod, status, ran=ran)))
+                status = replace(status, containers=self._latest(uid).containers)
+            self._store(pod, without_refusal(self._generate(pod, status, ran=ran)))
 
     async def _start_again(self, update_type: UpdateType, pod: Pod, mirror: Pod | None) -> bool:
         """All containers were removed; go on at once with the start of the pod."""
@@ -373,34 +377,17 @@ class PodSync:
         if not told:
             self._record(pod, "Warning", reason, text)
         self._held[PodUID(pod.metadata.uid)] = text
-        self._store(pod, self._without_refusal(self._generate(pod, status)))
+        self._store(pod, without_refusal(self._generate(pod, status)))
 
     def _refuse(self, pod: Pod, shown: PodStatus, fields: Sequence[str]) -> None:
         """A pod that asks for what we cannot do waits and says so; what runs goes on."""
-        message = f"not supported by this version of nodeagent: {', '.join(fields)}"
-        waiting = ContainerState(waiting=ContainerStateWaiting(reason=UNSUPPORTED, message=message))
-        refused = replace(
-            shown,
-            phase=shown.phase or PENDING,
-            reason=UNSUPPORTED,
-            message=message,
-            container_statuses=tuple(_refused(s, waiting) for s in shown.container_statuses),
-        )
+        refused = with_refusal(shown, fields)
         before = self._statuses.get(PodUID(pod.metadata.uid))
         self._store(pod, refused)
-        if before is None or before.message != message:
-            self._record(pod, "Warning", UNSUPPORTED, message)
-            log.warning("pod_refused", pod=_label(pod), static=is_static(pod), cause=message)
-
-    @staticmethod
-    def _without_refusal(status: PodStatus) -> PodStatus:
-        if status.reason != UNSUPPORTED:
-            return status
-        return replace(status, reason="", message="")
-
-
-def _refused(status: ContainerStatus, waiting: ContainerState) -> ContainerStatus:
-    return replace(status, state=waiting) if status.state.waiting is not None else status
+        if before is None or before.message != refused.message:
+            self._record(pod, "Warning", UNSUPPORTED, refused.message)
+            label = _label(pod)
+            log.warning("pod_refused", pod=label, static=is_static(pod), cause=refused.message)
 
 
 def _label(pod: Pod) -> str:
