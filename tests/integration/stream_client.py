@@ -19,6 +19,7 @@ from nodeagent.streaming.websocket import WebSocket
 
 PATIENCE = 60.0
 SPDY_HEAD = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
+SPDY_V4 = {**SPDY_HEAD, "X-Stream-Protocol-Version": f"{V4}, v3.channel.k8s.io"}
 SOCKET_HEAD = {
     "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
@@ -115,3 +116,16 @@ async def over_websocket(
                 heard.take(Said(Channel(part.channel), part.data))
         tg.cancel_scope.cancel()
     return heard
+
+
+async def talk(
+    url: str, channels: Sequence[Channel], stdin: bytes = b"", *, protocol: str = "spdy"
+) -> Heard:
+    """Be the client at an address from its upgrade to the end, over SPDY or a WebSocket."""
+    with anyio.fail_after(PATIENCE):
+        async with connected(url) as stream:
+            if protocol == "spdy":
+                _, rest = await ask(stream, url, SPDY_V4)
+                return await over_spdy(stream, rest, channels, stdin)
+            _, rest = await ask(stream, url, {**SOCKET_HEAD, "Sec-WebSocket-Protocol": protocol})
+            return await over_websocket(stream, rest, protocol, stdin)

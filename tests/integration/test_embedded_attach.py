@@ -12,15 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from embedded_lab import Lab, clean_up, lab, reopened, shell
-from stream_client import (
-    PATIENCE,
-    SOCKET_HEAD,
-    SPDY_HEAD,
-    ask,
-    connected,
-    over_spdy,
-    over_websocket,
-)
+from stream_client import PATIENCE, SPDY_V4, ask, connected, talk
 
 from nodeagent import rpc
 from nodeagent.proto.runtime import v1
@@ -34,7 +26,6 @@ BOTH = pytest.mark.parametrize("isolate", [True, False], ids=["isolated", "plain
 ALL = Wanted(stdin=True, stdout=True, stderr=True)
 HEARING = Wanted(stdout=True, stderr=True)
 TERMINAL = Wanted(stdin=True, stdout=True, tty=True)
-SPDY = {**SPDY_HEAD, "X-Stream-Protocol-Version": V4}
 ECHO = shell("while read x; do echo got $x; echo oops >&2; done; echo bye")
 
 
@@ -83,7 +74,7 @@ class Attached:
 async def attached(one: Lab, container_id: str, wanted: Wanted = ALL) -> AsyncIterator[Attached]:
     url = await url_of(one, container_id, wanted)
     async with connected(url) as stream:
-        head, rest = await ask(stream, url, SPDY, "POST")
+        head, rest = await ask(stream, url, SPDY_V4, "POST")
         assert head.startswith("HTTP/1.1 101 ")
         channels = SpdyChannels(stream, V4, client=True, rest=rest)
         await channels.open(wanted.channels(V4))
@@ -118,16 +109,7 @@ async def test_ten_mebibytes_and_the_end_of_input_of_the_first(
         command = shell("tee /dev/stderr | sha256sum")
         container_id = await one.start(*command, stdin=True, stdin_once=True)
         url = await url_of(one, container_id)
-        with anyio.fail_after(PATIENCE):
-            async with connected(url) as stream:
-                if protocol == "spdy":
-                    _, rest = await ask(stream, url, SPDY)
-                    heard = await over_spdy(stream, rest, ALL.channels(V4), data)
-                else:
-                    _, rest = await ask(
-                        stream, url, {**SOCKET_HEAD, "Sec-WebSocket-Protocol": protocol}
-                    )
-                    heard = await over_websocket(stream, rest, protocol, data)
+        heard = await talk(url, ALL.channels(V4), data, protocol=protocol)
         assert heard.said[Channel.STDOUT].split()[0] == hashlib.sha256(data).hexdigest().encode()
         assert heard.said[Channel.STDERR] == data
         assert heard.code == 0
@@ -230,10 +212,7 @@ async def test_a_container_that_has_ended(tmp_path: Path) -> None:
         url = await url_of(one, container_id)
         await one.runtime.stop_container(container_id, 0)
         await one.ended(container_id)
-        with anyio.fail_after(PATIENCE):
-            async with connected(url) as stream:
-                _, rest = await ask(stream, url, SPDY)
-                heard = await over_spdy(stream, rest, ALL.channels(V4))
+        heard = await talk(url, ALL.channels(V4))
         assert "EXITED" in heard.status["message"]
         with pytest.raises(rpc.RpcError, match="EXITED"):
             await url_of(one, container_id)
@@ -244,8 +223,5 @@ async def test_a_container_whose_monitor_cannot_do_it(tmp_path: Path) -> None:
         container_id = await one.start(*ECHO, stdin=True)
         (one.backend.store.container_dir(container_id) / "attach.sock").unlink()
         url = await url_of(one, container_id)
-        with anyio.fail_after(PATIENCE):
-            async with connected(url) as stream:
-                _, rest = await ask(stream, url, SPDY)
-                heard = await over_spdy(stream, rest, ALL.channels(V4))
+        heard = await talk(url, ALL.channels(V4))
         assert "read its log" in heard.status["message"]

@@ -16,10 +16,12 @@ from stream_client import (
     PATIENCE,
     SOCKET_HEAD,
     SPDY_HEAD,
+    SPDY_V4,
     ask,
     connected,
     over_spdy,
     over_websocket,
+    talk,
 )
 
 from nodeagent import rpc
@@ -34,7 +36,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.realtime, pytest.mark.timeout(120)]
 
 BOTH = pytest.mark.parametrize("isolate", [True, False], ids=["isolated", "plain"])
 ALL = Wanted(stdin=True, stdout=True, stderr=True)
-V4_SPDY = {**SPDY_HEAD, "X-Stream-Protocol-Version": f"{V4}, v3.channel.k8s.io"}
 
 
 def sh(line: str) -> list[str]:
@@ -62,7 +63,7 @@ async def test_a_command_over_spdy(tmp_path: Path, isolate: bool) -> None:
         url = await url_of(one, command)
         with anyio.fail_after(PATIENCE):
             async with connected(url) as stream:
-                head, rest = await ask(stream, url, V4_SPDY, "POST")
+                head, rest = await ask(stream, url, SPDY_V4, "POST")
                 assert head.startswith("HTTP/1.1 101 ")
                 assert f"X-Stream-Protocol-Version: {V4}" in head
                 heard = await over_spdy(stream, rest, ALL.channels(V4), b"hello\n")
@@ -96,15 +97,7 @@ async def test_ten_mebibytes_through_a_command_and_its_end_of_input(
     data = os.urandom(10 * 2**20)
     async with lab(tmp_path) as one:
         url = await url_of(one, shell("tee /dev/stderr | sha256sum"))
-        with anyio.fail_after(PATIENCE):
-            async with connected(url) as stream:
-                if protocol == "spdy":
-                    _, rest = await ask(stream, url, V4_SPDY)
-                    heard = await over_spdy(stream, rest, ALL.channels(V4), data)
-                else:
-                    wanted = {**SOCKET_HEAD, "Sec-WebSocket-Protocol": protocol}
-                    _, rest = await ask(stream, url, wanted)
-                    heard = await over_websocket(stream, rest, protocol, data)
+        heard = await talk(url, ALL.channels(V4), data, protocol=protocol)
     assert heard.said[Channel.STDOUT].split()[0] == hashlib.sha256(data).hexdigest().encode()
     assert heard.said[Channel.STDERR] == data
     assert heard.code == 0
@@ -113,10 +106,7 @@ async def test_ten_mebibytes_through_a_command_and_its_end_of_input(
 async def test_a_command_that_leaves_its_input_unread(tmp_path: Path) -> None:
     async with lab(tmp_path) as one:
         url = await url_of(one, ["head", "-c", "5"])
-        with anyio.fail_after(PATIENCE):
-            async with connected(url) as stream:
-                _, rest = await ask(stream, url, V4_SPDY)
-                heard = await over_spdy(stream, rest, ALL.channels(V4), b"12345" * 100_000)
+        heard = await talk(url, ALL.channels(V4), b"12345" * 100_000)
     assert heard.said[Channel.STDOUT] == b"12345"
     assert heard.code == 0
 
@@ -129,7 +119,7 @@ async def test_a_terminal_and_its_size(tmp_path: Path) -> None:
         )
         with anyio.fail_after(PATIENCE):
             async with connected(url) as stream:
-                _, rest = await ask(stream, url, V4_SPDY)
+                _, rest = await ask(stream, url, SPDY_V4)
                 client = SpdyChannels(stream, V4, client=True, rest=rest)
                 await client.open(wanted.channels(V4))
                 await client.send(Channel.RESIZE, b'{"Width":132,"Height":43}\n')
@@ -148,10 +138,7 @@ async def test_a_terminal_and_its_size(tmp_path: Path) -> None:
 async def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
     async with lab(tmp_path) as one:
         url = await url_of(one, ["/no/such"])
-        with anyio.fail_after(PATIENCE):
-            async with connected(url) as stream:
-                _, rest = await ask(stream, url, V4_SPDY)
-                heard = await over_spdy(stream, rest, ALL.channels(V4))
+        heard = await talk(url, ALL.channels(V4))
         assert heard.status["reason"] == "InternalError"
         assert "no such file or directory" in heard.status["message"]
 
@@ -165,7 +152,7 @@ async def test_a_container_that_dies_ends_its_commands(tmp_path: Path) -> None:
         names = (Channel.ERROR, Channel.STDOUT)
         with anyio.fail_after(PATIENCE):
             async with connected(url) as stream:
-                _, rest = await ask(stream, url, V4_SPDY)
+                _, rest = await ask(stream, url, SPDY_V4)
                 client = SpdyChannels(stream, V4, client=True, rest=rest)
                 await client.open(names)
                 said = await client.receive()
@@ -186,7 +173,7 @@ async def test_a_client_that_goes_ends_its_command(tmp_path: Path) -> None:
         url = await one.runtime.exec(request)
         with anyio.fail_after(PATIENCE):
             async with connected(url) as stream:
-                _, rest = await ask(stream, url, V4_SPDY)
+                _, rest = await ask(stream, url, SPDY_V4)
                 client = SpdyChannels(stream, V4, client=True, rest=rest)
                 await client.open((Channel.ERROR, Channel.STDOUT))
                 assert await client.receive()
@@ -199,7 +186,7 @@ async def test_an_address_is_good_once_and_others_are_not(tmp_path: Path) -> Non
     async with lab(tmp_path) as one:
         url = await url_of(one, ["true"])
         with anyio.fail_after(PATIENCE):
-            for wanted in (V4_SPDY, V4_SPDY, {"Connection": "close"}):
+            for wanted in (SPDY_V4, SPDY_V4, {"Connection": "close"}):
                 async with connected(url) as stream:
                     head, rest = await ask(stream, url, wanted)
                     if head.startswith("HTTP/1.1 101"):
