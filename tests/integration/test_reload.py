@@ -111,7 +111,7 @@ async def reloading(lab: Lab, *, trial: float = 600.0, **settings: Any) -> Async
             loader,
             first,
             lab.last_good,
-            ConfigWatch(lambda: [lab.file, lab.drop_ins], events=False),
+            ConfigWatch([lab.file, lab.drop_ins], events=False),
             trial=trial,
             hooks=ReloadHooks(set_logging=lab.logging.append, tell=lab.told.append),
         )

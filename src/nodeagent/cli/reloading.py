@@ -75,7 +75,7 @@ class Reloading:
         from nodeagent.reload.watching import ConfigWatch
 
         files = [path for path in (self.loader.file, self.loader.directory) if path is not None]
-        watch = ConfigWatch(lambda: files)
+        watch = ConfigWatch(files)
         hooks = ReloadHooks(
             set_logging=set_logging,
             tell=partial(tell_manager, manager),

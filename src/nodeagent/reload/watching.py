@@ -7,7 +7,7 @@ finds what no event tells of. An event is a hint to read; what counts is what is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -44,8 +44,8 @@ class ConfigWatch:
         events: False looks at the stamps only.
     """
 
-    def __init__(self, paths: Callable[[], Iterable[Path]], *, events: bool = True) -> None:
-        self._paths = paths
+    def __init__(self, paths: Iterable[Path], *, events: bool = True) -> None:
+        self._paths = tuple(paths)
         self._events = events
         self._inotify: Inotify | None = None
         self._watches: dict[int, frozenset[str]] = {}
@@ -86,7 +86,7 @@ class ConfigWatch:
         watched = self._inotify is not None and not self._trouble
         if await self._event_within(POLL if watched else POLL_ALONE):
             return True
-        return await to_thread.run_sync(stamps, tuple(self._paths())) != self._stamps
+        return await to_thread.run_sync(stamps, self._paths) != self._stamps
 
     async def _event_within(self, seconds: float) -> bool:
         """Whether something happens to a file that counts within so many seconds."""
@@ -128,16 +128,17 @@ class ConfigWatch:
         return True
 
     def _arm(self) -> tuple[str, frozenset[Stamp]]:
-        paths = tuple(self._paths())
-        found = stamps(paths)
-        if not self._events:
-            return "", found
+        trouble = self._watch_all() if self._events else ""
+        return trouble, stamps(self._paths)
+
+    def _watch_all(self) -> str:
+        """Watch the directories that there are now; why some cannot be, "" if all can."""
         try:
             self._inotify = self._inotify or Inotify()
         except OSError as error:
-            return out_of_reach(error), found
+            return out_of_reach(error)
         trouble, watches = "", dict[int, frozenset[str]]()
-        for directory, names in _places(paths).items():
+        for directory, names in _places(self._paths).items():
             try:
                 mask = _ALL | _ITSELF
                 watch = self._inotify.watch_directory(directory, mask)
@@ -146,13 +147,11 @@ class ConfigWatch:
             except OSError as error:
                 trouble = out_of_reach(error)
                 continue
-            known = watches.get(watch)
-            both = names | known if known and names else frozenset[str]()
-            watches[watch] = names if known is None else both
+            watches[watch] = _joined(watches.get(watch), names)
         for gone in self._watches.keys() - watches.keys():
             self._inotify.unwatch(gone)
         self._watches = watches
-        return trouble, stamps(paths)
+        return trouble
 
 
 def stamps(paths: Iterable[Path]) -> frozenset[Stamp]:
@@ -174,14 +173,19 @@ def _stamp(path: str) -> Stamp:
     return path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def _joined(known: frozenset[str] | None, names: frozenset[str]) -> frozenset[str]:
+    """The names that count in a directory that is named again; none of them for all."""
+    if known is None:
+        return names
+    return known | names if known and names else frozenset()
+
+
 def _places(paths: Iterable[Path]) -> dict[str, frozenset[str]]:
     """The directories to watch, and the names that count in each; none of them for all."""
     found: dict[str, frozenset[str]] = {}
 
     def add(directory: str, names: frozenset[str]) -> None:
-        known = found.get(directory)
-        both = names | known if known and names else frozenset[str]()
-        found[directory] = names if known is None else both
+        found[directory] = _joined(found.get(directory), names)
 
     for path in paths:
         # A mounted ConfigMap changes by its link ``..data`` alone.
