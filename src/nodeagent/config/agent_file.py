@@ -19,7 +19,7 @@ from nodeagent.api import nodes
 from nodeagent.api.decode import decode_node
 from nodeagent.api.problems import FieldProblem
 from nodeagent.config.agent_config import AgentConfig
-from nodeagent.config.contents import Disk, Files
+from nodeagent.config.contents import DISK, Files
 from nodeagent.config.errors import ConfigError
 from nodeagent.config.flags import flag_of
 from nodeagent.config.kubelet_model import API_VERSION, KIND
@@ -28,7 +28,6 @@ from nodeagent.duration import format_duration, parse_duration
 
 AGENT_VERSION: Final = "nodeagent.dev/v1alpha1"
 AGENT_KIND: Final = "NodeAgentConfiguration"
-_DISK: Final = Disk()
 EMBEDDED: Final = "kubelet"
 """The field that may hold a KubeletConfiguration."""
 
@@ -250,7 +249,7 @@ def _line(root: nodes.Mapping, name: str) -> int:
 
 
 def read_both(
-    path: Path, option: str, files: Files = _DISK
+    path: Path, option: str, files: Files = DISK
 ) -> tuple[nodes.Mapping | None, nodes.Mapping | None]:
     """The KubeletConfiguration and the agent's own fields that a file holds. Blocks.
 

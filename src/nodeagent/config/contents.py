@@ -52,6 +52,10 @@ class Disk:
         return _drop_ins(directory)
 
 
+DISK: Final = Disk()
+"""The disk, of which nothing is remembered."""
+
+
 @dataclass(slots=True)
 class Recorded:
     """The files as they were read: a disk that remembers what it gave. Blocks.

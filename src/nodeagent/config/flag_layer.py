@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +22,7 @@ from nodeagent.config.feature_gates import parse_gates
 from nodeagent.config.kubelet_flags import field_of_flag
 from nodeagent.config.kubelet_model import KubeletConfiguration
 from nodeagent.config.layers import Layered, merge
+from nodeagent.config.node_options import parse_pairs
 
 Given: TypeAlias = "Iterable[tuple[str, str]]"
 """Names of flags without dashes, and their values as text, in the order of the command line."""
@@ -88,12 +89,13 @@ def put_over(layers: Layered, given: Given) -> Layered:
     for path, value in values.items():
         file = Path(f"--{names[path]}")
         if path != _GATES:
-            layers = merge(layers, _nested(path, None), file)
-        layers = merge(layers, _nested(path, value), file)
+            layers = merge(layers, nested(path, None), file)
+        layers = merge(layers, nested(path, value), file)
     return layers
 
 
-def _nested(path: str, value: Any) -> nodes.Mapping:
+def nested(path: str, value: Any) -> nodes.Mapping:
+    """One field as a document would hold it, without lines."""
     for name in reversed(path.split(".")):
         value = {name: value}
     root = as_node(value)
@@ -153,23 +155,9 @@ def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _pairs(sign: str) -> Callable[[str], dict[str, str]]:
-    def read(text: str) -> dict[str, str]:
-        found = {}
-        for part in _list(text):
-            name, there, value = part.partition(sign)
-            if not there or not name.strip():
-                msg = f"{part!r} is not written name{sign}value"
-                raise ValueError(msg)
-            found[name.strip()] = value.strip()
-        return found
-
-    return read
-
-
 def _vmodule(text: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for pattern, level in _pairs("=")(text).items():
+    for pattern, level in parse_pairs(text).items():
         found.append({"filePattern": pattern, "verbosity": _int(level)})
     return found
 
@@ -181,7 +169,7 @@ def _memory(text: str) -> list[dict[str, Any]]:
         if not colon:
             msg = f"{part!r} is not written node:memory=amount"
             raise ValueError(msg)
-        found.append({"numaNode": _int(node), "limits": _pairs("=")(limits)})
+        found.append({"numaNode": _int(node), "limits": parse_pairs(limits)})
     return found
 
 
@@ -191,8 +179,8 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "float": _float,
     "text": str,
     "list": _list,
-    "map": _pairs("="),
-    "thresholds": _pairs("<"),
+    "map": parse_pairs,
+    "thresholds": partial(parse_pairs, sign="<"),
     "vmodule": _vmodule,
     "memory": _memory,
     "gates": parse_gates,

@@ -21,10 +21,10 @@ from nodeagent.api.problems import FieldProblem
 from nodeagent.api.quantity import Quantity, QuantityError
 from nodeagent.config.agent_config import AgentConfig
 from nodeagent.config.agent_file import own_settings, read_both
-from nodeagent.config.contents import Disk, Files
+from nodeagent.config.contents import DISK, Files
 from nodeagent.config.errors import ConfigError, ConfigFilesError
 from nodeagent.config.feature_gates import remarks as gate_remarks
-from nodeagent.config.flag_layer import put_over
+from nodeagent.config.flag_layer import nested, put_over
 from nodeagent.config.kubelet_fields import ACTS, FIELDS, LATER, path_of_setting, settings_in_file
 from nodeagent.config.kubelet_model import (
     KubeletConfiguration,
@@ -86,7 +86,6 @@ _ZERO_IS_UNSET: Final = (
     "event_burst",
 )
 _EVICTION: Final = "evictionHard"
-_DISK: Final = Disk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def load_configuration(
     file: Path | None,
     directory: Path | None = None,
     flags: Sequence[tuple[str, str]] = (),
-    files: Files = _DISK,
+    files: Files = DISK,
 ) -> LoadedFile:
     """Read a KubeletConfiguration file, put its drop-ins over it, and flags over both. Blocks.
 
@@ -189,21 +188,13 @@ def _layers(
             continue
         if _EVICTION in patch.values and not _is_object(layers.root.values.get(_EVICTION)):
             # The defaults stand already when drop-ins are laid over a file.
-            layers = merge(layers, _eviction_defaults(), file or path)
+            layers = merge(layers, nested(_EVICTION, DEFAULT_EVICTION_HARD), file or path)
         layers = merge(layers, patch, path)
     return layers, own, aside
 
 
 def _is_object(node: nodes.Node | None) -> bool:
     return isinstance(node, nodes.Mapping)
-
-
-def _eviction_defaults() -> nodes.Mapping:
-    root, values = nodes.Mapping(0), nodes.Mapping(0)
-    for signal, amount in DEFAULT_EVICTION_HARD.items():
-        values.values[signal] = nodes.Scalar(amount, 0, amount)
-    root.values[_EVICTION] = values
-    return root
 
 
 def _named(layers: Layered, file: Path | None, problem: FieldProblem) -> str:

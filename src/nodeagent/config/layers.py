@@ -14,11 +14,10 @@ from typing import Any, Final
 from nodeagent.api.nodes import Mapping, Node, Scalar, to_plain
 from nodeagent.api.problems import FieldProblem
 from nodeagent.api.splitting import load_documents
-from nodeagent.config.contents import Disk, Files
+from nodeagent.config.contents import DISK, Files
 from nodeagent.config.errors import ConfigError
 
 _HEAD: Final = ("apiVersion", "kind")
-_DISK: Final = Disk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Layered:
         return next((file for at, file in self.origins.items() if at.startswith(inside)), None)
 
 
-def read_objects(path: Path, option: str = "config", files: Files = _DISK) -> list[Mapping]:
+def read_objects(path: Path, option: str = "config", files: Files = DISK) -> list[Mapping]:
     """Read a file of objects, mostly of one. Blocks.
 
     Args:
@@ -82,7 +81,7 @@ def head_of(root: Mapping) -> tuple[Any, Any]:
     return api_version, kind
 
 
-def drop_ins(directory: Path, files: Files = _DISK) -> tuple[list[Path], list[Path]]:
+def drop_ins(directory: Path, files: Files = DISK) -> tuple[list[Path], list[Path]]:
     """The drop-ins of a directory in the order in which they count, and files left aside.
 
     Raises:

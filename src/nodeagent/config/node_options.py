@@ -224,7 +224,7 @@ def parse_pairs(text: str, sign: str = "=") -> dict[str, str]:
     pairs = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, found, value = part.partition(sign)
-        if not found:
+        if not found or not name.strip():
             msg = f"{part!r} is not written name{sign}value"
             raise ValueError(msg)
         pairs[name.strip()] = value.strip()

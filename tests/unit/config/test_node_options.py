@@ -95,6 +95,8 @@ def test_flags_as_people_write_them() -> None:
     assert parse_pairs("memory.available<100Mi", "<") == {"memory.available": "100Mi"}
     with pytest.raises(ValueError, match="name<value"):
         parse_pairs("a=1", "<")
+    with pytest.raises(ValueError, match="'=1' is not written name=value"):
+        parse_pairs("a=1,=1")
     taints = parse_taints("a=b:NoSchedule,c:NoExecute")
     assert taints == (
         Taint(key="a", value="b", effect="NoSchedule"),
